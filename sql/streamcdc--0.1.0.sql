@@ -1,0 +1,238 @@
+/* sql/streamcdc--0.1.0.sql */
+
+-- complain if script is sourced in psql, rather than via CREATE EXTENSION
+\echo Use "CREATE EXTENSION streamcdc" to load this file. \quit
+
+/*
+ * The extension's own tables.  They hold the truth: change log, versions,
+ * schemas, positions.  They are written by the extension's C code only, at
+ * heap level and without logical information, so that they never appear in
+ * anybody's FOR ALL TABLES publication (src/README.md says how); hence
+ * REPLICA IDENTITY NOTHING, and no privileges for anybody.
+ */
+CREATE SCHEMA streamcdc;
+COMMENT ON SCHEMA streamcdc IS 'tables of the extension streamcdc; read them through the functions stream_*';
+
+CREATE SEQUENCE streamcdc.stream_id_seq AS bigint;
+COMMENT ON SEQUENCE streamcdc.stream_id_seq IS 'numbers of streams; a stream is one table tracked once';
+
+-- what is tracked, as decoding sees it: read under historic snapshots, so fixed width and a user catalog table
+CREATE TABLE streamcdc.registry (
+	relid oid NOT NULL,
+	stream_id bigint NOT NULL,
+	base_version bigint NOT NULL
+) WITH (user_catalog_table = true);
+CREATE UNIQUE INDEX registry_relid ON streamcdc.registry (relid);
+COMMENT ON TABLE streamcdc.registry IS 'tables being captured, read by the capture worker as of each change';
+
+CREATE TABLE streamcdc.streams (
+	stream_id bigint NOT NULL,
+	relid oid NOT NULL,
+	schema_name name NOT NULL,
+	table_name name NOT NULL,
+	owner oid NOT NULL,
+	state "char" NOT NULL,
+	base_version bigint NOT NULL,
+	baseline boolean NOT NULL,
+	identity_attnums int2[] NOT NULL,
+	identity_index oid NOT NULL,
+	retention interval,
+	on_truncate text NOT NULL,
+	old_replica_identity "char" NOT NULL,
+	old_replica_index oid NOT NULL,
+	tracked_xid xid8 NOT NULL,
+	tracked_at timestamptz NOT NULL,
+	last_version bigint,
+	reason text
+);
+CREATE UNIQUE INDEX streams_id ON streamcdc.streams (stream_id);
+CREATE INDEX streams_relid ON streamcdc.streams (relid, stream_id);
+COMMENT ON TABLE streamcdc.streams IS 'one row a stream: l live, g given up with a gap, d table dropped, u untracked (kept so that versions never repeat)';
+
+CREATE TABLE streamcdc.baselines (
+	stream_id bigint NOT NULL,
+	attempt bigint NOT NULL,
+	snapshot text NOT NULL,
+	snapshot_time timestamptz NOT NULL,
+	complete boolean NOT NULL,
+	row_count bigint NOT NULL
+);
+CREATE UNIQUE INDEX baselines_id ON streamcdc.baselines (stream_id);
+COMMENT ON TABLE streamcdc.baselines IS 'the snapshot under which a stream''s baseline is (being) copied';
+
+CREATE TABLE streamcdc.schemas (
+	stream_id bigint NOT NULL,
+	schema_number int4 NOT NULL,
+	attnum int2 NOT NULL,
+	column_id int4 NOT NULL,
+	column_name name NOT NULL,
+	dropped boolean NOT NULL,
+	storage "char" NOT NULL,
+	type_oid oid NOT NULL,
+	type_mod int4 NOT NULL,
+	type_name text NOT NULL,
+	collation_oid oid NOT NULL,
+	raw_type oid NOT NULL,
+	attlen int2 NOT NULL,
+	attbyval boolean NOT NULL,
+	attalign "char" NOT NULL
+);
+CREATE UNIQUE INDEX schemas_id ON streamcdc.schemas (stream_id, schema_number, attnum);
+COMMENT ON TABLE streamcdc.schemas IS 'which columns a table had, and how its row images are laid out';
+
+CREATE TABLE streamcdc.blocks (
+	stream_id bigint NOT NULL,
+	first_version bigint NOT NULL,
+	chunk int4 NOT NULL,
+	last_version bigint NOT NULL,
+	schema_number int4 NOT NULL,
+	flags int4 NOT NULL,
+	first_timestamp timestamptz NOT NULL,
+	last_timestamp timestamptz NOT NULL,
+	inserts bigint NOT NULL,
+	updates bigint NOT NULL,
+	deletes bigint NOT NULL,
+	raw_size int4 NOT NULL,
+	versions bytea NOT NULL,
+	changes bytea NOT NULL
+);
+ALTER TABLE streamcdc.blocks ALTER COLUMN versions SET STORAGE EXTERNAL, ALTER COLUMN changes SET STORAGE EXTERNAL;
+CREATE UNIQUE INDEX blocks_key ON streamcdc.blocks (stream_id, first_version, chunk);
+COMMENT ON TABLE streamcdc.blocks IS 'the change log: packed, compressed changes';
+
+CREATE TABLE streamcdc.slots (
+	slot_name name NOT NULL,
+	system_identifier text NOT NULL,
+	database_oid oid NOT NULL,
+	consistent_lsn pg_lsn NOT NULL,
+	created_at timestamptz NOT NULL
+);
+COMMENT ON TABLE streamcdc.slots IS 'the replication slot that capture relies on; at most one row';
+
+-- append-only, trimmed by the capture worker: no hot row that a long snapshot keeps from being pruned
+CREATE TABLE streamcdc.positions (
+	lsn pg_lsn NOT NULL,
+	stored_at timestamptz NOT NULL
+);
+CREATE INDEX positions_lsn ON streamcdc.positions (lsn);
+COMMENT ON TABLE streamcdc.positions IS 'up to where WAL has been turned into the change log; the greatest counts';
+
+ALTER TABLE streamcdc.registry REPLICA IDENTITY NOTHING;
+ALTER TABLE streamcdc.streams REPLICA IDENTITY NOTHING;
+ALTER TABLE streamcdc.baselines REPLICA IDENTITY NOTHING;
+ALTER TABLE streamcdc.schemas REPLICA IDENTITY NOTHING;
+ALTER TABLE streamcdc.blocks REPLICA IDENTITY NOTHING;
+ALTER TABLE streamcdc.slots REPLICA IDENTITY NOTHING;
+ALTER TABLE streamcdc.positions REPLICA IDENTITY NOTHING;
+
+-- the log holds deleted rows and old values: nobody reads it but through the functions, which check rights
+REVOKE ALL ON SCHEMA streamcdc FROM PUBLIC;
+REVOKE ALL ON ALL TABLES IN SCHEMA streamcdc FROM PUBLIC;
+REVOKE ALL ON ALL SEQUENCES IN SCHEMA streamcdc FROM PUBLIC;
+
+/*
+ * Tracking
+ */
+CREATE FUNCTION stream_track(table_name regclass, identity_columns name[] DEFAULT NULL, baseline boolean DEFAULT true,
+							 retention interval DEFAULT NULL, on_truncate text DEFAULT 'delete')
+RETURNS void
+AS 'MODULE_PATHNAME', 'streamcdc_track'
+LANGUAGE C VOLATILE PARALLEL UNSAFE;
+COMMENT ON FUNCTION stream_track(regclass, name[], boolean, interval, text) IS 'begin to capture the changes of a table';
+
+CREATE FUNCTION stream_untrack(table_name regclass)
+RETURNS void
+AS 'MODULE_PATHNAME', 'streamcdc_untrack'
+LANGUAGE C VOLATILE PARALLEL UNSAFE;
+COMMENT ON FUNCTION stream_untrack(regclass) IS 'stop capturing a table and delete its change log';
+
+CREATE FUNCTION stream_sync(timeout interval DEFAULT '10 s')
+RETURNS pg_lsn
+AS 'MODULE_PATHNAME', 'streamcdc_sync'
+LANGUAGE C VOLATILE PARALLEL UNSAFE;
+COMMENT ON FUNCTION stream_sync(interval) IS 'wait until everything committed before the call is in the change log';
+
+/*
+ * Reading
+ */
+CREATE FUNCTION stream_latest_version(table_name regclass)
+RETURNS bigint
+AS 'MODULE_PATHNAME', 'streamcdc_latest_version'
+LANGUAGE C VOLATILE PARALLEL UNSAFE;
+COMMENT ON FUNCTION stream_latest_version(regclass) IS 'newest version of a tracked table';
+
+CREATE FUNCTION stream_version_at(table_name regclass, at timestamptz)
+RETURNS bigint
+AS 'MODULE_PATHNAME', 'streamcdc_version_at'
+LANGUAGE C VOLATILE PARALLEL UNSAFE;
+COMMENT ON FUNCTION stream_version_at(regclass, timestamptz) IS 'newest version of a tracked table at or before a time';
+
+CREATE FUNCTION stream_changes(table_name text,
+							   starting_version bigint DEFAULT NULL, ending_version bigint DEFAULT NULL,
+							   starting_timestamp timestamptz DEFAULT NULL, ending_timestamp timestamptz DEFAULT NULL,
+							   starting_bound_inclusive boolean DEFAULT true, ending_bound_inclusive boolean DEFAULT true,
+							   deduplication_mode text DEFAULT 'dropCarryovers', compute_updates boolean DEFAULT false)
+RETURNS TABLE (_change_type text, _commit_version bigint, _commit_timestamp timestamptz, row_data jsonb)
+AS 'MODULE_PATHNAME', 'streamcdc_changes'
+LANGUAGE C VOLATILE PARALLEL UNSAFE;
+COMMENT ON FUNCTION stream_changes(text, bigint, bigint, timestamptz, timestamptz, boolean, boolean, text, boolean)
+	IS 'row-level changes of a table in a range of versions';
+
+CREATE FUNCTION stream_changes(table_name regclass,
+							   starting_version bigint DEFAULT NULL, ending_version bigint DEFAULT NULL,
+							   starting_timestamp timestamptz DEFAULT NULL, ending_timestamp timestamptz DEFAULT NULL,
+							   starting_bound_inclusive boolean DEFAULT true, ending_bound_inclusive boolean DEFAULT true,
+							   deduplication_mode text DEFAULT 'dropCarryovers', compute_updates boolean DEFAULT false)
+RETURNS TABLE (_change_type text, _commit_version bigint, _commit_timestamp timestamptz, row_data jsonb)
+AS 'MODULE_PATHNAME', 'streamcdc_changes_regclass'
+LANGUAGE C VOLATILE PARALLEL UNSAFE;
+COMMENT ON FUNCTION stream_changes(regclass, bigint, bigint, timestamptz, timestamptz, boolean, boolean, text, boolean)
+	IS 'row-level changes of a table in a range of versions';
+
+CREATE FUNCTION stream_changes(table_row anyelement,
+							   starting_version bigint DEFAULT NULL, ending_version bigint DEFAULT NULL,
+							   starting_timestamp timestamptz DEFAULT NULL, ending_timestamp timestamptz DEFAULT NULL,
+							   starting_bound_inclusive boolean DEFAULT true, ending_bound_inclusive boolean DEFAULT true,
+							   deduplication_mode text DEFAULT 'dropCarryovers', compute_updates boolean DEFAULT false)
+RETURNS TABLE (_change_type text, _commit_version bigint, _commit_timestamp timestamptz, row_data anyelement)
+AS 'MODULE_PATHNAME', 'streamcdc_changes_typed'
+LANGUAGE C VOLATILE PARALLEL UNSAFE;
+COMMENT ON FUNCTION stream_changes(anyelement, bigint, bigint, timestamptz, timestamptz, boolean, boolean, text, boolean)
+	IS 'row-level changes of a table in a range of versions, typed as the table''s rows; call with NULL::table';
+
+CREATE FUNCTION stream_events(table_name text,
+							  starting_version bigint DEFAULT NULL, ending_version bigint DEFAULT NULL,
+							  starting_timestamp timestamptz DEFAULT NULL, ending_timestamp timestamptz DEFAULT NULL,
+							  starting_bound_inclusive boolean DEFAULT true, ending_bound_inclusive boolean DEFAULT true)
+RETURNS TABLE (event text, _commit_version bigint, _commit_timestamp timestamptz, event_number bigint,
+			   old_row jsonb, new_row jsonb)
+AS 'MODULE_PATHNAME', 'streamcdc_events'
+LANGUAGE C VOLATILE PARALLEL UNSAFE;
+COMMENT ON FUNCTION stream_events(text, bigint, bigint, timestamptz, timestamptz, boolean, boolean)
+	IS 'every event of a table as PostgreSQL wrote it';
+
+CREATE FUNCTION stream_versions(table_name text, starting_version bigint DEFAULT NULL, ending_version bigint DEFAULT NULL)
+RETURNS TABLE (_commit_version bigint, _commit_timestamp timestamptz, commit_time timestamptz, commit_lsn pg_lsn, xid xid8,
+			   origin text, inserts bigint, updates bigint, deletes bigint)
+AS 'MODULE_PATHNAME', 'streamcdc_versions'
+LANGUAGE C VOLATILE PARALLEL UNSAFE;
+COMMENT ON FUNCTION stream_versions(text, bigint, bigint) IS 'versions of a table and the transactions that made them';
+
+CREATE FUNCTION streamcdc.list_tables(
+	OUT table_name text, OUT status text, OUT identity_columns name[], OUT first_version bigint, OUT last_version bigint,
+	OUT last_commit_timestamp timestamptz, OUT changes bigint, OUT log_bytes bigint, OUT retention interval,
+	OUT on_truncate text, OUT baseline_rows bigint, OUT baseline_fraction double precision, OUT confirmed_lsn pg_lsn,
+	OUT lag_bytes bigint, OUT lag interval, OUT last_error text)
+RETURNS SETOF record
+AS 'MODULE_PATHNAME', 'streamcdc_list_tables'
+LANGUAGE C VOLATILE PARALLEL UNSAFE;
+COMMENT ON FUNCTION streamcdc.list_tables() IS 'behind the view stream_tables; shows what the caller may see';
+
+-- the function filters by the caller's rights, so everybody may use the view; the schema stays closed otherwise
+CREATE VIEW stream_tables AS
+SELECT t.table_name, t.status, t.identity_columns, t.first_version, t.last_version, t.last_commit_timestamp, t.changes,
+	   t.log_bytes, t.retention, t.on_truncate, t.baseline_rows, t.baseline_fraction, t.confirmed_lsn, t.lag_bytes, t.lag,
+	   t.last_error
+FROM streamcdc.list_tables() AS t;
+COMMENT ON VIEW stream_tables IS 'tracked tables, their status and their change logs';
+GRANT SELECT ON stream_tables TO PUBLIC;

@@ -1,0 +1,759 @@
+/*-------------------------------------------------------------------------
+ *
+ * capture.c
+ *	  The capture worker: one per database that has tracked tables.
+ *
+ * It starts when the first table is tracked (then it has a slot to build) or
+ * when the launcher finds the database's mark, and ends when nothing is
+ * tracked any more.  It touches no relation but the extension's own outside
+ * decoding: a user's table opened in normal mode would leave a cache entry
+ * with which older rows would then be decoded.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/table.h"
+#include "access/transam.h"
+#include "access/xact.h"
+#include "access/xlog.h"
+#include "miscadmin.h"
+#include "pgstat.h"
+#include "portability/instr_time.h"
+#include "replication/origin.h"
+#include "replication/slot.h"
+#include "storage/ipc.h"
+#include "storage/lmgr.h"
+#include "storage/proc.h"
+#include "storage/procarray.h"
+#include "utils/guc.h"
+#include "utils/inval.h"
+#include "utils/memutils.h"
+#include "utils/snapmgr.h"
+#include "utils/timestamp.h"
+
+#include "capture/baseline.h"
+#include "capture/capture.h"
+#include "capture/collect.h"
+#include "capture/decode.h"
+#include "capture/slot.h"
+#include "guc.h"
+#include "label.h"
+#include "log/catalog.h"
+#include "log/rows.h"
+#include "worker.h"
+
+PGDLLEXPORT void scdc_capture_main(Datum arg);
+
+#define PASS_TIME_MAX	100		/* ms of decoding before what is there is written */
+#define IDLE_NAP		1000	/* ms; commits wake us, this is for WAL that no commit of this database announces */
+#define CONFIRM_DELAY	100		/* ms after which an unflushed commit of ours is flushed when idle */
+#define POSITION_INTERVAL 10000 /* ms between positions stored for idle progress ... */
+#define POSITION_WAL	(16 * 1024 * 1024)	/* ... unless this much WAL went by */
+
+static ScdcCaptureEntry *entry;
+static char slot_name[NAMEDATALEN];
+
+static XLogRecPtr stored_position;	/* newest committed */
+static TimestampTz stored_at;
+
+/* Positions that wait until the commit which stored them is flushed. */
+typedef struct Unconfirmed
+{
+	XLogRecPtr	commit_end;		/* 0: none */
+	XLogRecPtr	position;
+} Unconfirmed;
+static Unconfirmed oldest_unconfirmed,
+			newest_unconfirmed;
+
+static Oid	registry_oid = InvalidOid;
+static bool registry_changed = false;	/* relcache callback: is the extension still there? */
+
+/* ---- state in shared memory ---- */
+
+static void
+set_state(ScdcCaptureState state)
+{
+	LWLockAcquire(scdc_shared->lock, LW_EXCLUSIVE);
+	entry->state = state;
+	LWLockRelease(scdc_shared->lock);
+	ConditionVariableBroadcast(&entry->cv);
+}
+
+static void
+capture_exit(int code, Datum arg)
+{
+	LWLockAcquire(scdc_shared->lock, LW_EXCLUSIVE);
+	entry->pid = 0;
+	entry->latch = NULL;
+	if (entry->state != SCDC_CAPTURE_FAILED)
+		entry->state = SCDC_CAPTURE_NONE;
+	LWLockRelease(scdc_shared->lock);
+	ConditionVariableBroadcast(&entry->cv);
+	scdc_wake_launcher();
+}
+
+/* Leaves the error where readers and stream_track find it; the launcher tries again later. */
+static void
+publish_failure(ErrorData *e)
+{
+	LWLockAcquire(scdc_shared->lock, LW_EXCLUSIVE);
+	entry->state = SCDC_CAPTURE_FAILED;
+	entry->sqlstate = e->sqlerrcode;
+	strlcpy(entry->error, e->message ? e->message : "", sizeof(entry->error));
+	strlcpy(entry->hint, e->hint ? e->hint : "", sizeof(entry->hint));
+	entry->retry_at = TimestampTzPlusMilliseconds(GetCurrentTimestamp(),
+												  Min(60000, 500 << Min(entry->failures, 10)));
+	entry->failures++;
+	LWLockRelease(scdc_shared->lock);
+}
+
+/*
+ * Never backwards: a worker that starts again reads WAL whose changes are
+ * visible already.  Getting further than any worker before ends the back-off;
+ * starting alone does not, or a change that cannot be captured would be tried
+ * twice a second for ever.
+ */
+static void
+publish_captured(XLogRecPtr upto)
+{
+	if (upto <= pg_atomic_read_u64(&entry->captured))
+		return;
+	pg_atomic_write_u64(&entry->captured, upto);
+	entry->failures = 0;
+	ConditionVariableBroadcast(&entry->cv);
+}
+
+static void
+registry_invalidated(Datum arg, Oid relid)
+{
+	if (relid == registry_oid || relid == InvalidOid)
+		registry_changed = true;
+}
+
+/* ---- transactions on our own tables ---- */
+
+static void
+begin_write(void)
+{
+	/*
+	 * With this flag set, every other backend's snapshot would take our
+	 * transactions for finished ones, and our rows would be lost.
+	 */
+	if (MyProc->statusFlags & PROC_IN_LOGICAL_DECODING)
+		elog(FATAL, "capture worker is marked as in logical decoding");
+	SetCurrentStatementStartTimestamp();
+	StartTransactionCommand();
+	replorigin_session_origin = DoNotReplicateId;
+}
+
+static void
+end_write(void)
+{
+	CommitTransactionCommand();
+	replorigin_session_origin = InvalidRepOriginId;
+}
+
+/* Writes what was collected, and how far WAL has been read. */
+static void
+store(void)
+{
+	static int	since_trim = 0;
+	XLogRecPtr	position = scdc_slot_read_upto();
+	Relation	blocks,
+				positions;
+
+	begin_write();
+	blocks = scdc_table_open(SCDC_BLOCKS, RowExclusiveLock);
+	scdc_collect_write(blocks);
+	table_close(blocks, NoLock);
+	positions = scdc_table_open(SCDC_POSITIONS, RowExclusiveLock);
+	scdc_position_insert(positions, position);
+	table_close(positions, NoLock);
+	if (++since_trim >= 100)
+	{
+		scdc_position_trim(position);
+		since_trim = 0;
+	}
+	end_write();
+
+	stored_position = position;
+	stored_at = GetCurrentTimestamp();
+	newest_unconfirmed.commit_end = XactLastCommitEnd;
+	newest_unconfirmed.position = position;
+	if (oldest_unconfirmed.commit_end == 0)
+		oldest_unconfirmed = newest_unconfirmed;
+	pgstat_report_stat(false);
+}
+
+/* Confirms what is stored and known to be flushed.  True if something is left to confirm. */
+static bool
+confirm(void)
+{
+	XLogRecPtr	flushed = GetFlushRecPtr(NULL);
+
+	if (newest_unconfirmed.commit_end != 0 && newest_unconfirmed.commit_end <= flushed)
+	{
+		scdc_slot_confirm(newest_unconfirmed.position);
+		pg_atomic_write_u64(&entry->confirmed, newest_unconfirmed.position);
+		newest_unconfirmed.commit_end = oldest_unconfirmed.commit_end = 0;
+	}
+	else if (oldest_unconfirmed.commit_end != 0 && oldest_unconfirmed.commit_end <= flushed)
+	{
+		scdc_slot_confirm(oldest_unconfirmed.position);
+		pg_atomic_write_u64(&entry->confirmed, oldest_unconfirmed.position);
+		oldest_unconfirmed = newest_unconfirmed;
+	}
+	return newest_unconfirmed.commit_end != 0;
+}
+
+/* ---- streams ---- */
+
+/* The log of an untracked stream goes. */
+static void
+delete_log(ScdcStream *s, Snapshot snapshot)
+{
+	ScdcBlockInfo last;
+	ScdcBaseline *baseline;
+
+	if (scdc_changelog_last(s->stream_id, snapshot, &last))
+		scdc_changelog_delete(s->stream_id);
+	scdc_schema_delete(s->stream_id, 0);
+	baseline = scdc_baseline_read(s->stream_id, snapshot);
+	if (baseline)
+		scdc_baseline_delete(baseline);
+}
+
+/*
+ * Looks at our tables again, after a message of stream_track or
+ * stream_untrack was decoded, and at start.  Everything collected must have
+ * been written.
+ */
+static void
+load_streams(void)
+{
+	Snapshot	snapshot;
+	ListCell   *lc;
+	bool		baselines = false;
+
+	begin_write();
+	snapshot = RegisterSnapshot(GetLatestSnapshot());
+	foreach(lc, scdc_stream_list(snapshot))
+	{
+		ScdcStream *s = lfirst(lc);
+
+		if (s->state == SCDC_STATE_UNTRACKED)
+			delete_log(s, snapshot);
+		if (s->state == SCDC_STATE_LIVE && s->baseline)
+			baselines = true;
+		scdc_collect_load(s, snapshot);
+	}
+	UnregisterSnapshot(snapshot);
+	end_write();
+	if (baselines)
+		scdc_baseline_look();
+}
+
+/*
+ * Continuity is lost: says so in each stream, as a version with a gap, and
+ * gives up the slot.  History up to the gap stays readable.
+ */
+static void
+give_up(const char *reason)
+{
+	Snapshot	snapshot;
+	Relation	blocks;
+	ListCell   *lc;
+	TimestampTz now = GetCurrentTimestamp();
+
+	ereport(LOG,
+			(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+			 errmsg("capture of database %u cannot be continued, tracked tables have a gap", MyDatabaseId),
+			 errdetail_internal("%s", reason)));
+
+	begin_write();
+	snapshot = RegisterSnapshot(GetLatestSnapshot());
+	blocks = scdc_table_open(SCDC_BLOCKS, RowExclusiveLock);
+	foreach(lc, scdc_stream_list(snapshot))
+	{
+		ScdcStream *s = lfirst(lc);
+		ScdcBlockInfo last,
+					info = {0};
+		ScdcBlockBuilder *builder;
+		ScdcBlock	block;
+		ScdcVersion version = {0};
+		ScdcEvent	gap = {.kind = SCDC_EVENT_GAP};
+
+		if (s->state != SCDC_STATE_LIVE)
+			continue;
+		s->last_version = s->base_version;
+		version.timestamp = now;
+		if (scdc_changelog_last(s->stream_id, snapshot, &last))
+		{
+			s->last_version = last.last_version;
+			version.timestamp = Max(now, last.last_timestamp + 1);
+		}
+		version.version = s->last_version + 1;
+		version.commit_time = now;
+
+		builder = scdc_block_builder_create(SCDC_COMPRESS_NONE);
+		scdc_block_begin_version(builder, &version);
+		scdc_block_add(builder, &gap);
+		scdc_block_finish(builder, &block);
+		info.stream_id = s->stream_id;
+		info.first_version = info.last_version = version.version;
+		info.first_timestamp = info.last_timestamp = version.timestamp;
+		info.flags = SCDC_BLOCK_HAS_GAP;
+		scdc_changelog_append(blocks, &info, &block);
+
+		s->state = SCDC_STATE_GAP;
+		s->reason = pstrdup(reason);
+		scdc_stream_replace(s);
+		scdc_registry_delete(s->relid);
+	}
+	table_close(blocks, NoLock);
+	UnregisterSnapshot(snapshot);
+	scdc_slot_forget();
+	end_write();
+
+	/* after the commit: a crash in between leaves a slot that the next start drops */
+	scdc_slot_drop(slot_name);
+}
+
+/*
+ * Ends the worker when nothing is tracked.  stream_track holds
+ * RowExclusiveLock on the registry until its transaction ends, so with the
+ * ShareLock there is nobody who counts on us.  False: somebody does.
+ */
+static bool
+try_finish(void)
+{
+	bool		extension = OidIsValid(registry_oid);
+
+	begin_write();
+	if (extension)
+	{
+		if (!ConditionalLockRelationOid(registry_oid, ShareLock))
+		{
+			AbortCurrentTransaction();
+			replorigin_session_origin = InvalidRepOriginId;
+			return false;
+		}
+		InvalidateSystemCaches();
+		extension = OidIsValid(scdc_table_oid(SCDC_REGISTRY));
+		if (extension)
+		{
+			Snapshot	snapshot = RegisterSnapshot(GetLatestSnapshot());
+			bool		empty = scdc_registry_is_empty(snapshot);
+
+			UnregisterSnapshot(snapshot);
+			if (!empty)
+			{
+				AbortCurrentTransaction();
+				replorigin_session_origin = InvalidRepOriginId;
+				return false;
+			}
+		}
+	}
+
+	/* the slot first: without it the mark is harmless, without the mark the slot would be forgotten */
+	scdc_slot_drop(slot_name);
+	if (extension)
+		scdc_slot_forget();
+	if (scdc_label_exists())
+		scdc_label_remove();
+	LWLockAcquire(scdc_shared->lock, LW_EXCLUSIVE);
+	entry->state = SCDC_CAPTURE_NONE;	/* from now on callers launch another */
+	LWLockRelease(scdc_shared->lock);
+	SetConfigOption("synchronous_commit", "on", PGC_SUSET, PGC_S_OVERRIDE);
+	end_write();
+	ereport(LOG, (errmsg("capture of database %u has ended, nothing is tracked", MyDatabaseId)));
+	return true;
+}
+
+/* Is there nothing to capture (also because the extension was dropped)? */
+static bool
+nothing_tracked(void)
+{
+	bool		result = true;
+
+	begin_write();
+	InvalidateSystemCaches();
+	if (scdc_extension_exists() && scdc_table_oid(SCDC_REGISTRY) == registry_oid)
+	{
+		Snapshot	snapshot = RegisterSnapshot(GetLatestSnapshot());
+
+		result = scdc_registry_is_empty(snapshot);
+		UnregisterSnapshot(snapshot);
+	}
+	end_write();
+	return result;
+}
+
+/* ---- start ---- */
+
+/*
+ * Nothing of ours is there yet: reserve a slot, let the callers go on, wait
+ * for them, then build it.  False: nobody committed, and we are done.
+ */
+static bool
+start_anew(void)
+{
+	LOCKTAG		tag;
+	ScdcSlot	slot;
+
+	scdc_slot_drop(slot_name);	/* left over from a start that did not come to its end */
+	scdc_slot_reserve(slot_name);
+
+	/* the mark must be durable before any caller can commit */
+	StartTransactionCommand();
+	if (!scdc_label_exists())
+		scdc_label_set();
+	CommitTransactionCommand();
+	set_state(SCDC_CAPTURE_RESERVED);
+
+	/*
+	 * Building the slot waits for every older transaction, the callers'
+	 * included, so first see whether they commit.
+	 */
+	SET_LOCKTAG_RELATION(tag, MyDatabaseId, registry_oid);
+	for (;;)
+	{
+		scdc_worker_activity(false, "waiting for stream_track to commit");
+		StartTransactionCommand();
+		WaitForLockers(tag, ShareLock, false);
+		CommitTransactionCommand();
+		if (!nothing_tracked())
+			break;
+		if (try_finish())
+			return false;
+	}
+
+	scdc_worker_activity(true, "creating the replication slot, waiting for older transactions");
+	slot.consistent_lsn = scdc_slot_build();
+	slot.slot_name = slot_name;
+	slot.database_oid = MyDatabaseId;
+	slot.created_at = GetCurrentTimestamp();
+	begin_write();
+	slot.system_identifier = scdc_system_identifier();
+	scdc_slot_insert(&slot);
+	{
+		Relation	positions = scdc_table_open(SCDC_POSITIONS, RowExclusiveLock);
+
+		scdc_position_insert(positions, slot.consistent_lsn);
+		table_close(positions, NoLock);
+	}
+	end_write();
+	stored_position = slot.consistent_lsn;
+	return true;
+}
+
+/* Goes on where the change log ends.  False if that is not possible, and we are done. */
+static bool
+start_again(ScdcSlot *slot)
+{
+	char	   *problem;
+	Snapshot	snapshot;
+
+	begin_write();
+	snapshot = RegisterSnapshot(GetLatestSnapshot());
+	stored_position = scdc_position_read(snapshot);
+	UnregisterSnapshot(snapshot);
+	end_write();
+
+	problem = scdc_slot_is_foreign(slot) ? pstrdup("This database is a copy of one that was tracked.") :
+		scdc_slot_problem(slot_name, stored_position);
+	if (problem)
+	{
+		give_up(problem);
+		return false;
+	}
+	return true;
+}
+
+/* ---- the loop ---- */
+
+/*
+ * Decodes until WAL ends, or until it is time to write what has been
+ * collected.  True if WAL ended.
+ */
+static bool
+decode_pass(void)
+{
+	instr_time	start,
+				now;
+	int			records = 0;
+	Size		size_max = (Size) scdc_capture_memory * 1024 / 4;
+
+	INSTR_TIME_SET_CURRENT(start);
+	while (scdc_slot_read_record())
+	{
+		CHECK_FOR_INTERRUPTS();
+		if (++records % 64 != 0 || scdc_collect_is_empty())
+			continue;
+		INSTR_TIME_SET_CURRENT(now);
+		INSTR_TIME_SUBTRACT(now, start);
+		if (INSTR_TIME_GET_MILLISEC(now) >= PASS_TIME_MAX || scdc_collect_size() >= size_max)
+			return false;
+	}
+	return true;
+}
+
+/* The slot must not fill the disk. */
+static bool
+holds_too_much_wal(void)
+{
+	XLogRecPtr	restart = scdc_slot_restart_lsn();
+	XLogRecPtr	now = GetXLogInsertRecPtr();
+	TransactionId oldest;
+	int			pid = 0;
+
+	if (scdc_max_slot_wal < 0 || now - restart <= (uint64) scdc_max_slot_wal * 1024 * 1024)
+		return false;
+	oldest = GetOldestActiveTransactionId();
+	if (TransactionIdIsNormal(oldest))
+		pid = BackendXidGetPid(oldest);
+	give_up(psprintf("The replication slot held back " UINT64_FORMAT " MB of WAL, more than \"streamcdc.max_slot_wal\" allows; the oldest open transaction was %u, %s.",
+					 (now - restart) / (1024 * 1024), oldest,
+					 pid ? psprintf("of process %d", pid) : "a prepared one or none"));
+	return true;
+}
+
+/* Sleeps until a commit, a reader, or the time for something of our own. */
+static void
+sleep_until_woken(bool unconfirmed, bool no_progress)
+{
+	long		timeout = IDLE_NAP;
+	long		baseline = scdc_baseline_delay();
+	XLogRecPtr	want;
+
+	if (unconfirmed)
+		timeout = Min(timeout, CONFIRM_DELAY);
+	if (baseline >= 0)
+		timeout = Min(timeout, baseline);
+
+	pg_atomic_write_u32(&entry->sleeping, 1);
+	pg_memory_barrier();
+	want = pg_atomic_read_u64(&entry->want);
+	if (no_progress && want > scdc_slot_read_upto())
+		timeout = 10;			/* asked for more than there is to read: do not spin */
+	if (want <= scdc_slot_read_upto() || no_progress)
+	{
+		int			rc = WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, timeout, PG_WAIT_EXTENSION);
+
+		ResetLatch(MyLatch);
+		if ((rc & WL_TIMEOUT) && unconfirmed)
+			XLogFlush(newest_unconfirmed.commit_end);
+		want = pg_atomic_read_u64(&entry->want);
+	}
+	pg_atomic_write_u32(&entry->sleeping, 0);
+
+	/* commits that did not wait for the disk become visible here all the same, and promptly */
+	if (want > scdc_slot_read_upto() && want > GetFlushRecPtr(NULL))
+		XLogFlush(want);
+}
+
+/*
+ * Under load, many commits are better written together: waits until
+ * capture_delay has gone by since the last pass began, unless somebody waits.
+ */
+static void
+gather_commits(instr_time pass_start, int64 commits)
+{
+	instr_time	now;
+	long		left;
+
+	if (commits < 4 || scdc_capture_delay == 0)
+		return;					/* idle, or nearly: react at once */
+	INSTR_TIME_SET_CURRENT(now);
+	INSTR_TIME_SUBTRACT(now, pass_start);
+	left = scdc_capture_delay - (long) INSTR_TIME_GET_MILLISEC(now);
+	while (left > 0 && pg_atomic_read_u32(&entry->urgent) == 0)
+	{
+		/* only somebody who waits sets the latch now: "sleeping" is not set */
+		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, left, PG_WAIT_EXTENSION);
+		ResetLatch(MyLatch);
+		CHECK_FOR_INTERRUPTS();
+		INSTR_TIME_SET_CURRENT(now);
+		INSTR_TIME_SUBTRACT(now, pass_start);
+		left = scdc_capture_delay - (long) INSTR_TIME_GET_MILLISEC(now);
+	}
+}
+
+static void
+apply_settings(void)
+{
+	/* three quarters for transactions being put together, one for finished blocks */
+	SetConfigOption("logical_decoding_work_mem", psprintf("%dkB", Max(64, scdc_capture_memory / 4 * 3)),
+					PGC_SUSET, PGC_S_OVERRIDE);
+
+	/* losing an unflushed commit of ours only means to decode again; confirm() waits for the flush */
+	SetConfigOption("synchronous_commit", "off", PGC_SUSET, PGC_S_OVERRIDE);
+}
+
+static void
+capture_loop(void)
+{
+	MemoryContext pass_cxt = AllocSetContextCreate(CurrentMemoryContext, "streamcdc capture pass", ALLOCSET_DEFAULT_SIZES);
+	TimestampTz checked = 0;
+	XLogRecPtr	last_upto = InvalidXLogRecPtr;
+
+	for (;;)
+	{
+		bool		ended,
+					unconfirmed;
+		int64		commits;
+		instr_time	start;
+
+		MemoryContextSwitchTo(pass_cxt);
+		MemoryContextReset(pass_cxt);
+		if (scdc_worker_check())
+			apply_settings();
+
+		INSTR_TIME_SET_CURRENT(start);
+		pg_atomic_write_u32(&entry->urgent, 0);
+		ended = decode_pass();
+		commits = scdc_collect_transactions();
+
+		if (!scdc_collect_is_empty())
+			store();
+		else if (scdc_slot_read_upto() > stored_position)
+		{
+			uint64		moved = scdc_slot_read_upto() - stored_position;
+
+			if (moved >= POSITION_WAL ||
+				(TimestampDifferenceExceeds(stored_at, GetCurrentTimestamp(), POSITION_INTERVAL) &&
+				 scdc_slot_saw_foreign_wal()))
+				store();
+		}
+		publish_captured(scdc_slot_read_upto());
+		unconfirmed = confirm();
+
+		if (scdc_decode_saw_message())
+		{
+			load_streams();
+			registry_changed = true;
+		}
+		if (registry_changed)
+		{
+			bool		nothing = nothing_tracked();
+
+			registry_changed = false;	/* after it: it invalidates all caches itself */
+			if (nothing && try_finish())
+				return;
+		}
+		if (scdc_baseline_advance(entry))
+			load_streams();
+		if (TimestampDifferenceExceeds(checked, GetCurrentTimestamp(), 1000))
+		{
+			checked = GetCurrentTimestamp();
+			if (holds_too_much_wal())
+				return;
+		}
+
+		if (ended)
+		{
+			gather_commits(start, commits);
+			sleep_until_woken(unconfirmed, scdc_slot_read_upto() == last_upto);
+			last_upto = scdc_slot_read_upto();
+		}
+	}
+}
+
+static void
+capture(void)
+{
+	ScdcSlot   *slot = NULL;
+	Snapshot	snapshot;
+	MemoryContext keep = AllocSetContextCreate(TopMemoryContext, "streamcdc capture", ALLOCSET_SMALL_SIZES);
+	bool		extension;
+
+	MemoryContextSwitchTo(keep);
+	apply_settings();
+	snprintf(slot_name, NAMEDATALEN, "streamcdc_%u", MyDatabaseId);
+
+	StartTransactionCommand();
+	extension = scdc_extension_exists();
+	if (extension)
+	{
+		registry_oid = scdc_table_oid(SCDC_REGISTRY);
+		snapshot = RegisterSnapshot(GetLatestSnapshot());
+		MemoryContextSwitchTo(keep);
+		slot = scdc_slot_read(snapshot);
+		UnregisterSnapshot(snapshot);
+	}
+	CommitTransactionCommand();
+	MemoryContextSwitchTo(keep);
+	CacheRegisterRelcacheCallback(registry_invalidated, (Datum) 0);
+
+	if (!extension)
+	{
+		(void) try_finish();	/* dropped while the server was down, say */
+		return;
+	}
+	if (slot)
+	{
+		if (!start_again(slot))
+		{
+			while (nothing_tracked() && !try_finish())
+				(void) WaitLatch(MyLatch, WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, 10, PG_WAIT_EXTENSION);
+			return;
+		}
+	}
+	else if (!start_anew())
+		return;
+
+	scdc_collect_init();
+	scdc_slot_open(slot_name, stored_position);
+	stored_at = GetCurrentTimestamp();
+	pg_atomic_write_u64(&entry->confirmed, MyReplicationSlot->data.confirmed_flush);
+	load_streams();
+	registry_changed = true;	/* perhaps everything was untracked while we were away */
+	set_state(SCDC_CAPTURE_RUNNING);
+	ereport(LOG, (errmsg("capture of database %u has started at %X/%X", MyDatabaseId, LSN_FORMAT_ARGS(stored_position))));
+
+	scdc_worker_activity(false, "waiting for changes");
+	capture_loop();
+}
+
+void
+scdc_capture_main(Datum arg)
+{
+	Oid			dboid = DatumGetObjectId(arg);
+	bool		run;
+
+	entry = scdc_entry_get(dboid);
+	if (entry == NULL)
+		proc_exit(0);
+
+	LWLockAcquire(scdc_shared->lock, LW_EXCLUSIVE);
+	run = entry->pid == 0 && !entry->suspended;
+	if (run)
+	{
+		entry->pid = MyProcPid;
+		entry->latch = MyLatch;
+		entry->state = SCDC_CAPTURE_STARTING;
+	}
+	else if (entry->pid == 0)
+		entry->state = SCDC_CAPTURE_NONE;
+	LWLockRelease(scdc_shared->lock);
+	if (!run)
+		proc_exit(0);
+	before_shmem_exit(capture_exit, (Datum) 0);
+
+	scdc_worker_start(dboid);
+	PG_TRY();
+	{
+		capture();
+	}
+	PG_CATCH();
+	{
+		MemoryContext old = MemoryContextSwitchTo(TopMemoryContext);
+
+		publish_failure(CopyErrorData());
+		MemoryContextSwitchTo(old);
+		PG_RE_THROW();
+	}
+	PG_END_TRY();
+	proc_exit(0);
+}

@@ -1,0 +1,562 @@
+/*-------------------------------------------------------------------------
+ *
+ * collect.c
+ *	  The changes that were decoded but not yet written (see collect.h).
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/htup_details.h"
+#include "access/xact.h"
+#include "common/hashfn.h"
+#include "miscadmin.h"
+#include "storage/buffile.h"
+#include "utils/hsearch.h"
+#include "utils/inval.h"
+#include "utils/memutils.h"
+#include "utils/rel.h"
+#include "utils/resowner.h"
+
+#include "capture/collect.h"
+#include "guc.h"
+#include "log/rows.h"
+
+
+typedef struct StreamEntry
+{
+	int64		stream_id;		/* hash key */
+	ScdcTracked *tracked;
+} StreamEntry;
+
+/* What the registry says of a relation, valid until its relcache entry is invalidated. */
+typedef struct RelationEntry
+{
+	Oid			relid;			/* hash key */
+	bool		valid;
+	bool		schema_checked;
+	ScdcTracked *tracked;		/* NULL: not tracked */
+} RelationEntry;
+
+typedef struct ReadyBlock
+{
+	ScdcBlockInfo info;
+	ScdcBlock	block;
+} ReadyBlock;
+
+static MemoryContext collect_cxt;	/* streams, builders, schemas: the worker's life */
+static MemoryContext ready_cxt; /* finished blocks: until written */
+static HTAB *streams;
+static HTAB *relations;
+static List *open_streams = NIL;	/* with an open builder */
+static List *free_builders = NIL;	/* a builder keeps its memory, so streams take turns with them */
+static List *ready = NIL;		/* ReadyBlock, in order */
+static List *new_schemas = NIL;
+static Size ready_size = 0;
+static BufFile *spool = NULL;
+static int64 spooled = 0;		/* blocks in it */
+static ResourceOwner spool_owner;
+
+/* the transaction being decoded */
+static uint64 txn_number = 0;
+static int64 txn_decoded = 0;	/* transactions since scdc_collect_transactions */
+static uint64 txn_xid;
+static TimestampTz txn_commit_time;
+static XLogRecPtr txn_end_lsn;
+static uint32 txn_origin;
+
+static void
+relation_invalidated(Datum arg, Oid relid)
+{
+	if (OidIsValid(relid))
+	{
+		RelationEntry *e = hash_search(relations, &relid, HASH_FIND, NULL);
+
+		if (e)
+			e->valid = false;
+	}
+	else
+	{
+		HASH_SEQ_STATUS seq;
+		RelationEntry *e;
+
+		hash_seq_init(&seq, relations);
+		while ((e = hash_seq_search(&seq)) != NULL)
+			e->valid = false;
+	}
+}
+
+void
+scdc_collect_init(void)
+{
+	HASHCTL		ctl = {0};
+
+	collect_cxt = AllocSetContextCreate(TopMemoryContext, "streamcdc streams", ALLOCSET_DEFAULT_SIZES);
+	ready_cxt = AllocSetContextCreate(TopMemoryContext, "streamcdc finished blocks", ALLOCSET_DEFAULT_SIZES);
+	ctl.keysize = sizeof(int64);
+	ctl.entrysize = sizeof(StreamEntry);
+	ctl.hcxt = collect_cxt;
+	streams = hash_create("streamcdc streams", 64, &ctl, HASH_ELEM | HASH_BLOBS | HASH_CONTEXT);
+	ctl.keysize = sizeof(Oid);
+	ctl.entrysize = sizeof(RelationEntry);
+	relations = hash_create("streamcdc relations", 256, &ctl, HASH_ELEM | HASH_BLOBS | HASH_CONTEXT);
+	CacheRegisterRelcacheCallback(relation_invalidated, (Datum) 0);
+
+	/* the spool is filled inside decoding's transactions and outlives them */
+	spool_owner = ResourceOwnerCreate(NULL, "streamcdc spool");
+}
+
+/* ---- visibility ---- */
+
+static int
+compare_uint64(const void *a, const void *b)
+{
+	uint64		x = *(const uint64 *) a;
+	uint64		y = *(const uint64 *) b;
+
+	return x < y ? -1 : x > y ? 1 : 0;
+}
+
+/* From pg_snapshot's text form, xmin:xmax:xip,xip,... in the current context. */
+ScdcVisibility *
+scdc_visibility_parse(const char *text)
+{
+	int			n = 0;
+	ScdcVisibility *v;
+	char	   *p;
+
+	for (const char *c = text; *c; c++)
+		if (*c == ',')
+			n++;
+	v = palloc0(offsetof(ScdcVisibility, xip) + sizeof(uint64) * (n + 1));
+	v->xmin = strtoull(text, &p, 10);
+	v->xmax = strtoull(p + 1, &p, 10);
+	if (*p == ':')
+		p++;
+	while (*p)
+	{
+		v->xip[v->nxip++] = strtoull(p, &p, 10);
+		if (*p == ',')
+			p++;
+	}
+	qsort(v->xip, v->nxip, sizeof(uint64), compare_uint64);
+	return v;
+}
+
+bool
+scdc_visibility_includes(const ScdcVisibility *v, uint64 xid)
+{
+	if (xid < v->xmin)
+		return true;
+	if (xid >= v->xmax)
+		return false;
+	return bsearch(&xid, v->xip, v->nxip, sizeof(uint64), compare_uint64) == NULL;
+}
+
+/* ---- streams ---- */
+
+ScdcTracked *
+scdc_collect_find(int64 stream_id)
+{
+	StreamEntry *e = hash_search(streams, &stream_id, HASH_FIND, NULL);
+
+	return e ? e->tracked : NULL;
+}
+
+static ScdcTracked *
+make_tracked(int64 stream_id, Oid relid, int64 base_version)
+{
+	MemoryContext old = MemoryContextSwitchTo(collect_cxt);
+	ScdcTracked *t = palloc0(sizeof(ScdcTracked));
+	StreamEntry *e;
+
+	t->stream_id = stream_id;
+	t->relid = relid;
+	t->last_version = base_version;
+	t->last_timestamp = DT_NOBEGIN;
+	t->split_version = PG_INT64_MIN;
+	e = hash_search(streams, &stream_id, HASH_ENTER, NULL);
+	e->tracked = t;
+	MemoryContextSwitchTo(old);
+	return t;
+}
+
+/*
+ * Takes over what our tables say of a stream: at start, after a baseline was
+ * begun or a stream was untracked.
+ */
+void
+scdc_collect_load(ScdcStream *stream, Snapshot snapshot)
+{
+	ScdcTracked *t = scdc_collect_find(stream->stream_id);
+	ScdcBaseline *baseline;
+	ScdcBlockInfo last;
+	MemoryContext old;
+
+	if (t == NULL)
+	{
+		ScdcSchema *schema;
+
+		t = make_tracked(stream->stream_id, stream->relid, stream->base_version);
+		schema = scdc_schema_read(stream->stream_id, 0, snapshot);
+		if (schema && schema->number > 0)
+			t->last_schema = schema->number;
+	}
+	t->dead = stream->state == SCDC_STATE_UNTRACKED;
+	if (t->dead)
+		return;
+
+	t->last_version = stream->base_version;
+	t->last_timestamp = DT_NOBEGIN;
+	if (scdc_changelog_last(stream->stream_id, snapshot, &last))
+	{
+		t->last_version = last.last_version;
+		t->last_timestamp = last.last_timestamp;
+	}
+	baseline = scdc_baseline_read(stream->stream_id, snapshot);
+	if (baseline)
+	{
+		old = MemoryContextSwitchTo(collect_cxt);
+		if (t->baseline)
+			pfree(t->baseline);
+		t->baseline = scdc_visibility_parse(baseline->snapshot);
+		MemoryContextSwitchTo(old);
+		/* versions come after the baseline in time, also while it is still being copied */
+		t->last_timestamp = Max(t->last_timestamp, baseline->snapshot_time);
+	}
+}
+
+/* ---- decoding ---- */
+
+void
+scdc_collect_begin(uint64 xid, TimestampTz commit_time, XLogRecPtr end_lsn, uint32 origin)
+{
+	txn_number++;
+	txn_xid = xid;
+	txn_commit_time = commit_time;
+	txn_end_lsn = end_lsn;
+	txn_origin = origin;
+}
+
+/*
+ * The registry as of this change.  Cached per relation until its relcache
+ * entry is invalidated, which every write to the registry sees to: reading it
+ * once a transaction would miss a table that is tracked while a transaction
+ * that will change it is already running.
+ */
+static RelationEntry *
+relation_entry(Oid relid)
+{
+	bool		found;
+	RelationEntry *e = hash_search(relations, &relid, HASH_ENTER, &found);
+
+	if (!found || !e->valid)
+	{
+		int64		stream_id,
+					base_version;
+
+		e->tracked = NULL;
+		e->valid = false;
+		e->schema_checked = false;
+		if (OidIsValid(scdc_table_oid(SCDC_REGISTRY)) &&
+			scdc_registry_lookup(relid, NULL, &stream_id, &base_version))
+		{
+			e->tracked = scdc_collect_find(stream_id);
+			if (e->tracked == NULL)
+				e->tracked = make_tracked(stream_id, relid, base_version);
+		}
+		/* looking it up may have invalidated it again; then we look once more next time */
+		e->valid = true;
+	}
+	return e;
+}
+
+static void finish_block(ScdcTracked *t);
+
+/* The relation's columns may have changed since we looked: a new schema number then. */
+static void
+check_schema(ScdcTracked *t, Relation rel)
+{
+	MemoryContext old = MemoryContextSwitchTo(collect_cxt);
+	ScdcSchema *schema = scdc_schema_of_relation(rel, t->stream_id);
+
+	if (t->schema == NULL || !scdc_schema_equal(schema, t->schema))
+	{
+		if (t->open)
+			finish_block(t);
+		schema->number = ++t->last_schema;
+		t->schema = schema;		/* the old one may still wait in new_schemas */
+		new_schemas = lappend(new_schemas, schema);
+	}
+	MemoryContextSwitchTo(old);
+}
+
+/* First change of this transaction to this stream: does it count, and as which version? */
+static void
+begin_version(ScdcTracked *t)
+{
+	t->txn_number = txn_number;
+	t->rewrite_seen = false;
+	t->skip = t->dead || (t->baseline && scdc_visibility_includes(t->baseline, txn_xid));
+	if (t->skip)
+		return;
+	memset(&t->version, 0, sizeof(ScdcVersion));
+	t->version.version = ++t->last_version;
+	/* strictly increasing, although commit times are not */
+	t->last_timestamp = Max(txn_commit_time, t->last_timestamp + 1);
+	t->version.timestamp = t->last_timestamp;
+	t->version.commit_time = txn_commit_time;
+	t->version.commit_lsn = txn_end_lsn;
+	t->version.xid = txn_xid;
+	t->version.origin = txn_origin;
+}
+
+ScdcTracked *
+scdc_collect_lookup(Relation rel)
+{
+	RelationEntry *e = relation_entry(RelationGetRelid(rel));
+	ScdcTracked *t = e->tracked;
+
+	if (t == NULL)
+		return NULL;
+	if (t->txn_number != txn_number)
+		begin_version(t);
+	if (t->skip)
+		return NULL;
+	if (!e->schema_checked)
+	{
+		check_schema(t, rel);
+		e->schema_checked = true;
+	}
+	return t;
+}
+
+ScdcTracked *
+scdc_collect_lookup_rewritten(Oid relid)
+{
+	ScdcTracked *t = relation_entry(relid)->tracked;
+
+	if (t == NULL)
+		return NULL;
+	if (t->txn_number != txn_number)
+		begin_version(t);
+	return t->skip ? NULL : t;
+}
+
+static void
+spool_block(const ReadyBlock *r)
+{
+	if (spool == NULL)
+	{
+		ResourceOwner old = CurrentResourceOwner;
+		MemoryContext oldcxt = MemoryContextSwitchTo(collect_cxt);
+
+		CurrentResourceOwner = spool_owner;
+		spool = BufFileCreateTemp(true);
+		CurrentResourceOwner = old;
+		MemoryContextSwitchTo(oldcxt);
+	}
+	BufFileWrite(spool, (void *) r, sizeof(ReadyBlock));
+	BufFileWrite(spool, r->block.versions, r->block.versions_len);
+	BufFileWrite(spool, r->block.changes, r->block.changes_len);
+	spooled++;
+}
+
+/* Closes the stream's block: compressed, and ready to be written. */
+static void
+finish_block(ScdcTracked *t)
+{
+	MemoryContext old = MemoryContextSwitchTo(ready_cxt);
+	ReadyBlock *r = palloc(sizeof(ReadyBlock));
+
+	r->info = t->info;
+	scdc_block_finish(t->builder, &r->block);
+	t->open = false;
+	open_streams = list_delete_ptr(open_streams, t);
+	MemoryContextSwitchTo(collect_cxt);
+	free_builders = lappend(free_builders, t->builder);
+	t->builder = NULL;
+	MemoryContextSwitchTo(ready_cxt);
+	t->next_chunk = r->info.first_version == r->info.last_version ? r->info.chunk + 1 : 1;
+	t->split_version = r->info.last_version;
+
+	if (spool == NULL && ready_size + r->block.versions_len + r->block.changes_len <= (Size) scdc_capture_memory * 1024 / 4)
+	{
+		ready_size += r->block.versions_len + r->block.changes_len;
+		ready = lappend(ready, r);
+	}
+	else
+	{
+		/* once something is spooled, all later blocks are: order is kept */
+		spool_block(r);
+		pfree(r->block.versions);
+		pfree(r->block.changes);
+		pfree(r);
+	}
+	MemoryContextSwitchTo(old);
+}
+
+static void
+open_block(ScdcTracked *t)
+{
+	MemoryContext old = MemoryContextSwitchTo(collect_cxt);
+
+	open_streams = lappend(open_streams, t);
+	if (free_builders != NIL)
+	{
+		t->builder = llast(free_builders);
+		free_builders = list_delete_last(free_builders);
+	}
+	else
+		t->builder = scdc_block_builder_create(SCDC_COMPRESSION);
+	MemoryContextSwitchTo(old);
+	memset(&t->info, 0, sizeof(ScdcBlockInfo));
+	t->info.stream_id = t->stream_id;
+	t->info.first_version = t->version.version;
+	t->info.chunk = t->version.version == t->split_version ? t->next_chunk : 0;
+	t->info.schema_number = t->schema ? t->schema->number : 0;
+	t->info.first_timestamp = t->version.timestamp;
+	t->open = true;
+}
+
+/* Many open blocks share what memory there is. */
+static inline Size
+block_limit(void)
+{
+	Size		share = (Size) scdc_capture_memory * 1024 / 4 / list_length(open_streams);
+
+	return Min(share, SCDC_BLOCK_RAW_MAX);
+}
+
+/* One event of the version that scdc_collect_lookup began. */
+void
+scdc_collect_event(ScdcTracked *t, const ScdcEvent *event)
+{
+	uint64		size = (uint64) event->old_image.len + event->new_image.len;
+
+	if (t->open && scdc_block_raw_size(t->builder) + size > block_limit())
+		finish_block(t);
+	if (!t->open)
+		open_block(t);
+	if (t->info.last_version != t->version.version || scdc_block_is_empty(t->builder))
+	{
+		scdc_block_begin_version(t->builder, &t->version);
+		t->info.last_version = t->version.version;
+		t->info.last_timestamp = t->version.timestamp;
+	}
+	switch (event->kind)
+	{
+		case SCDC_EVENT_INSERT:
+			t->info.inserts++;
+			break;
+		case SCDC_EVENT_UPDATE:
+			t->info.updates++;
+			break;
+		case SCDC_EVENT_DELETE:
+			t->info.deletes++;
+			break;
+		case SCDC_EVENT_TRUNCATE:
+		case SCDC_EVENT_GAP:
+			t->info.flags |= SCDC_BLOCK_HAS_GAP;
+			break;
+	}
+	if (event->flags & SCDC_EVENT_INCOMPLETE)
+		t->info.flags |= SCDC_BLOCK_HAS_INCOMPLETE;
+	scdc_block_add(t->builder, event);
+}
+
+void
+scdc_collect_commit(void)
+{
+	txn_decoded++;
+}
+
+/* ---- writing ---- */
+
+bool
+scdc_collect_is_empty(void)
+{
+	return open_streams == NIL && ready == NIL && spooled == 0;
+}
+
+Size
+scdc_collect_size(void)
+{
+	Size		size = ready_size;
+	ListCell   *lc;
+
+	foreach(lc, open_streams)
+		size += scdc_block_raw_size(((ScdcTracked *) lfirst(lc))->builder);
+	return size;
+}
+
+int64
+scdc_collect_transactions(void)
+{
+	int64		result = txn_decoded;
+
+	txn_decoded = 0;
+	return result;
+}
+
+static void
+read_exact(void *ptr, Size size)
+{
+	if (BufFileRead(spool, ptr, size) != size)
+		ereport(ERROR,
+				(errcode_for_file_access(),
+				 errmsg("could not read from spool file of the capture worker")));
+}
+
+void
+scdc_collect_write(Relation blocks)
+{
+	ListCell   *lc;
+
+	while (open_streams != NIL)
+		finish_block(linitial(open_streams));
+
+	foreach(lc, new_schemas)
+		scdc_schema_write(lfirst(lc));
+	foreach(lc, ready)
+	{
+		ReadyBlock *r = lfirst(lc);
+
+		CHECK_FOR_INTERRUPTS();
+		scdc_changelog_append(blocks, &r->info, &r->block);
+	}
+	if (spooled > 0)
+	{
+		MemoryContext block_cxt = AllocSetContextCreate(CurrentMemoryContext, "streamcdc spooled block",
+														ALLOCSET_DEFAULT_SIZES);
+		MemoryContext old = MemoryContextSwitchTo(block_cxt);
+
+		if (BufFileSeek(spool, 0, 0, SEEK_SET) != 0)
+			elog(ERROR, "could not rewind spool file of the capture worker");
+		while (spooled > 0)
+		{
+			ReadyBlock	r;
+
+			CHECK_FOR_INTERRUPTS();
+			read_exact(&r, sizeof(ReadyBlock));
+			r.block.versions = palloc(r.block.versions_len);
+			read_exact(r.block.versions, r.block.versions_len);
+			r.block.changes = palloc(r.block.changes_len);
+			read_exact(r.block.changes, r.block.changes_len);
+			scdc_changelog_append(blocks, &r.info, &r.block);
+			MemoryContextReset(block_cxt);
+			spooled--;
+		}
+		MemoryContextSwitchTo(old);
+		MemoryContextDelete(block_cxt);
+		BufFileClose(spool);
+		spool = NULL;
+	}
+
+	/* a failure from here to the commit ends the worker, so nothing is lost by emptying now */
+	list_free(new_schemas);
+	new_schemas = NIL;
+	MemoryContextReset(ready_cxt);
+	ready = NIL;
+	ready_size = 0;
+}

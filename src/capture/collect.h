@@ -1,0 +1,88 @@
+/*-------------------------------------------------------------------------
+ *
+ * collect.h
+ *	  What the capture worker knows of its streams, and the changes it has
+ *	  decoded but not yet written: changes in, blocks out.
+ *
+ * The decoding callbacks feed it (begin, event, commit); capture.c empties it
+ * into the change log.  Finished blocks beyond the memory allowed are spooled
+ * to a temporary file, so a transaction of any size passes.
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef SCDC_COLLECT_H
+#define SCDC_COLLECT_H
+
+#include "access/htup.h"
+#include "access/transam.h"
+#include "access/xlogdefs.h"
+#include "datatype/timestamp.h"
+#include "log/changelog.h"
+#include "log/catalog.h"
+#include "log/schema.h"
+#include "utils/relcache.h"
+
+/* A snapshot as a set of transactions: the baseline's, see baseline.h. */
+typedef struct ScdcVisibility
+{
+	uint64		xmin;			/* all before are visible */
+	uint64		xmax;			/* none from here on is */
+	int			nxip;
+	uint64		xip[FLEXIBLE_ARRAY_MEMBER]; /* sorted; in between, these are not */
+} ScdcVisibility;
+
+extern ScdcVisibility *scdc_visibility_parse(const char *text);
+extern bool scdc_visibility_includes(const ScdcVisibility *v, uint64 xid);
+
+/* One stream that is being captured.  Lives as long as the worker. */
+typedef struct ScdcTracked
+{
+	int64		stream_id;
+	Oid			relid;
+	bool		dead;			/* untracked by now: its changes are thrown away */
+	int64		last_version;
+	TimestampTz last_timestamp;
+	int32		last_schema;	/* number of the newest schema */
+	ScdcSchema *schema;			/* in force; NULL until the first change is seen */
+	ScdcVisibility *baseline;	/* transactions that the baseline already contains; NULL: none taken */
+
+	/* the transaction being decoded */
+	uint64		txn_number;		/* last one that touched this stream */
+	bool		skip;			/* it is in the baseline */
+	bool		rewrite_seen;	/* it rewrote the table */
+	ScdcVersion version;
+
+	/* the block being built */
+	bool		open;
+	ScdcBlockBuilder *builder;	/* while open */
+	ScdcBlockInfo info;
+	int64		split_version;	/* the version that the last finished block ended with ... */
+	int32		next_chunk;		/* ... and the chunk number with which it goes on */
+} ScdcTracked;
+
+extern void scdc_collect_init(void);
+
+/* Loads streams from our tables; normal transaction. */
+extern void scdc_collect_load(ScdcStream *stream, Snapshot snapshot);
+extern ScdcTracked *scdc_collect_find(int64 stream_id);
+
+/* ---- from the decoding callbacks, under a historic snapshot ---- */
+
+extern void scdc_collect_begin(uint64 xid, TimestampTz commit_time, XLogRecPtr end_lsn, uint32 origin);
+
+/* The stream of a relation at this point of history, NULL if it is not tracked or not to be captured in this transaction. */
+extern ScdcTracked *scdc_collect_lookup(Relation rel);
+extern ScdcTracked *scdc_collect_lookup_rewritten(Oid relid);
+extern void scdc_collect_event(ScdcTracked *t, const ScdcEvent *event);
+extern void scdc_collect_commit(void);
+
+/* ---- from capture.c, outside decoding ---- */
+
+extern bool scdc_collect_is_empty(void);
+extern Size scdc_collect_size(void);	/* bytes that wait to be written, in memory */
+extern int64 scdc_collect_transactions(void);	/* decoded since the last call, of tracked tables or not */
+
+/* Writes everything collected to the open blocks table and empties the collector. */
+extern void scdc_collect_write(Relation blocks);
+
+#endif							/* SCDC_COLLECT_H */

@@ -1,0 +1,238 @@
+/*-------------------------------------------------------------------------
+ *
+ * decode.c
+ *	  The output plugin's callbacks.
+ *
+ * They run inside a transaction that the reorder buffer aborts, under a
+ * historic snapshot: nothing is written here, and what is kept is copied by
+ * collect.c.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/transam.h"
+#include "access/xact.h"
+#include "catalog/pg_class.h"
+#include "miscadmin.h"
+#include "replication/logical.h"
+#include "replication/origin.h"
+#include "replication/output_plugin.h"
+#include "replication/reorderbuffer.h"
+#include "utils/memutils.h"
+#include "utils/rel.h"
+#include "utils/timestamp.h"
+
+#include "capture/collect.h"
+#include "capture/decode.h"
+#include "compat.h"
+#include "log/image.h"
+
+static bool is_capture_worker = false;
+static bool saw_message = false;
+static MemoryContext change_cxt;	/* reset after each change */
+
+/* For the error context: what is being decoded. */
+static struct
+{
+	TransactionId xid;
+	XLogRecPtr	lsn;
+	Oid			relid;
+	char		relname[NAMEDATALEN];
+}			at;
+
+void
+scdc_decode_init(void)
+{
+	is_capture_worker = true;
+	change_cxt = AllocSetContextCreate(TopMemoryContext, "streamcdc change", ALLOCSET_DEFAULT_SIZES);
+}
+
+bool
+scdc_decode_saw_message(void)
+{
+	bool		result = saw_message;
+
+	saw_message = false;
+	return result;
+}
+
+static void
+error_context(void *arg)
+{
+	errcontext("while capturing a change of table \"%s\" (%u) in transaction %u, WAL position %X/%X",
+			   at.relname, at.relid, at.xid, LSN_FORMAT_ARGS(at.lsn));
+}
+
+static void
+startup_cb(LogicalDecodingContext *ctx, OutputPluginOptions *options, bool is_init)
+{
+	/*
+	 * The log is written by the capture worker and by nobody else.  A slot of
+	 * this plugin in other hands would decode for nothing, or move on where
+	 * it must not.
+	 */
+	if (!is_capture_worker)
+		ereport(ERROR,
+				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+				 errmsg("output plugin \"streamcdc\" cannot be used outside of its capture worker"),
+				 errhint("SELECT stream_track('table_name'); reads changes of a table with stream_changes().")));
+	options->output_type = OUTPUT_PLUGIN_BINARY_OUTPUT;
+
+	/* the new rows of a rewritten table tell that there was a rewrite */
+	options->receive_rewrites = true;
+	ctx->streaming = false;
+	ctx->twophase = false;
+}
+
+/* 64-bit xid of a transaction in WAL: it is within two billion of the next one. */
+static uint64
+full_xid(TransactionId xid)
+{
+	static FullTransactionId recent = {0};
+
+	if (!FullTransactionIdIsValid(recent) ||
+		abs((int32) (xid - XidFromFullTransactionId(recent))) > 1000000000)
+		recent = ReadNextFullTransactionId();
+	return U64FromFullTransactionId(recent) + (int32) (xid - XidFromFullTransactionId(recent));
+}
+
+static void
+begin_cb(LogicalDecodingContext *ctx, ReorderBufferTXN *txn)
+{
+	scdc_collect_begin(full_xid(txn->xid), txn->xact_time.commit_time, txn->end_lsn, txn->origin_id);
+}
+
+static void
+capture_change(ScdcTracked *t, ReorderBufferTXN *txn, Relation rel, ReorderBufferChange *change)
+{
+	HeapTuple	old_tuple = scdc_change_tuple_compat(change->data.tp.oldtuple);
+	HeapTuple	new_tuple = scdc_change_tuple_compat(change->data.tp.newtuple);
+	bool		full = rel->rd_rel->relreplident == REPLICA_IDENTITY_FULL;
+	ScdcEvent	event = {0};
+
+	switch (change->action)
+	{
+		case REORDER_BUFFER_CHANGE_INSERT:
+			event.kind = SCDC_EVENT_INSERT;
+			break;
+		case REORDER_BUFFER_CHANGE_UPDATE:
+			event.kind = SCDC_EVENT_UPDATE;
+			break;
+		case REORDER_BUFFER_CHANGE_DELETE:
+			event.kind = SCDC_EVENT_DELETE;
+			break;
+		default:
+			elog(ERROR, "unexpected change action %d", (int) change->action);
+	}
+	if (event.kind != SCDC_EVENT_INSERT && (!full || old_tuple == NULL))
+	{
+		/* somebody changed the replica identity: say so rather than store half a row */
+		event.flags |= SCDC_EVENT_INCOMPLETE;
+		old_tuple = NULL;
+	}
+	if (old_tuple && event.kind != SCDC_EVENT_INSERT)
+		event.old_image = scdc_image_make(t->schema, rel, old_tuple, NULL, SCDC_IMAGE_FROM_WAL);
+	if (new_tuple && event.kind != SCDC_EVENT_DELETE)
+		event.new_image = scdc_image_make(t->schema, rel, new_tuple, old_tuple,
+										  event.flags & SCDC_EVENT_INCOMPLETE ? SCDC_IMAGE_FROM_WAL_INCOMPLETE :
+										  SCDC_IMAGE_FROM_WAL);
+	scdc_collect_event(t, &event);
+}
+
+static void
+change_cb(LogicalDecodingContext *ctx, ReorderBufferTXN *txn, Relation rel, ReorderBufferChange *change)
+{
+	ScdcTracked *t;
+	MemoryContext old;
+	ErrorContextCallback callback;
+
+	CHECK_FOR_INTERRUPTS();
+
+	if (OidIsValid(rel->rd_rel->relrewrite))
+	{
+		/* the new heap of a rewritten table: its rows are no changes, but the table has other values now */
+		t = scdc_collect_lookup_rewritten(rel->rd_rel->relrewrite);
+		if (t && !t->rewrite_seen)
+		{
+			ScdcEvent	gap = {.kind = SCDC_EVENT_GAP};
+
+			t->rewrite_seen = true;
+			scdc_collect_event(t, &gap);
+		}
+		return;
+	}
+
+	at.xid = txn->xid;
+	at.lsn = change->lsn;
+	at.relid = RelationGetRelid(rel);
+	strlcpy(at.relname, RelationGetRelationName(rel), NAMEDATALEN);
+	callback.callback = error_context;
+	callback.arg = NULL;
+	callback.previous = error_context_stack;
+	error_context_stack = &callback;
+
+	old = MemoryContextSwitchTo(change_cxt);
+	t = scdc_collect_lookup(rel);
+	if (t)
+		capture_change(t, txn, rel, change);
+	MemoryContextSwitchTo(old);
+	MemoryContextReset(change_cxt);
+
+	error_context_stack = callback.previous;
+}
+
+static void
+truncate_cb(LogicalDecodingContext *ctx, ReorderBufferTXN *txn, int nrelations, Relation relations[],
+		 ReorderBufferChange *change)
+{
+	for (int i = 0; i < nrelations; i++)
+	{
+		MemoryContext old = MemoryContextSwitchTo(change_cxt);
+		ScdcTracked *t = scdc_collect_lookup(relations[i]);
+
+		if (t)
+		{
+			ScdcEvent	event = {.kind = SCDC_EVENT_TRUNCATE};
+
+			scdc_collect_event(t, &event);
+		}
+		MemoryContextSwitchTo(old);
+		MemoryContextReset(change_cxt);
+	}
+}
+
+static void
+commit_cb(LogicalDecodingContext *ctx, ReorderBufferTXN *txn, XLogRecPtr commit_lsn)
+{
+	scdc_collect_commit();
+}
+
+static void
+message_cb(LogicalDecodingContext *ctx, ReorderBufferTXN *txn, XLogRecPtr message_lsn, bool transactional,
+		const char *prefix, Size size, const char *text)
+{
+	if (transactional && strcmp(prefix, SCDC_MESSAGE_PREFIX) == 0)
+		saw_message = true;
+}
+
+/* Our own writes, and only they, are marked so; rows applied by a subscription have an origin and are captured. */
+static bool
+filter_by_origin(LogicalDecodingContext *ctx, RepOriginId origin)
+{
+	return origin == DoNotReplicateId;
+}
+
+extern PGDLLEXPORT void _PG_output_plugin_init(OutputPluginCallbacks *cb);
+
+void
+_PG_output_plugin_init(OutputPluginCallbacks *cb)
+{
+	cb->startup_cb = startup_cb;
+	cb->begin_cb = begin_cb;
+	cb->change_cb = change_cb;
+	cb->truncate_cb = truncate_cb;
+	cb->commit_cb = commit_cb;
+	cb->message_cb = message_cb;
+	cb->filter_by_origin_cb = filter_by_origin;
+}

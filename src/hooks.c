@@ -1,0 +1,241 @@
+/*-------------------------------------------------------------------------
+ *
+ * hooks.c
+ *	  Where the server calls us in ordinary backends: at commit (wake the
+ *	  capture worker), before commands that need a database without sessions
+ *	  (stop its workers), and when a table is dropped (keep its name).
+ *
+ * All of it runs inside other people's transactions: it is cheap when nothing
+ * is tracked, and a failure of ours never fails theirs.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/htup_details.h"
+#include "access/transam.h"
+#include "access/xact.h"
+#include "access/xlog.h"
+#include "catalog/dependency.h"
+#include "catalog/objectaccess.h"
+#include "catalog/pg_class.h"
+#include "catalog/pg_database.h"
+#include "commands/dbcommands.h"
+#include "commands/defrem.h"
+#include "miscadmin.h"
+#include "nodes/parsenodes.h"
+#include "tcop/utility.h"
+#include "utils/acl.h"
+#include "utils/lsyscache.h"
+#include "utils/memutils.h"
+#include "utils/resowner.h"
+#include "utils/snapmgr.h"
+#include "utils/syscache.h"
+
+#include "hooks.h"
+#include "log/catalog.h"
+#include "log/rows.h"
+#include "shmem.h"
+#include "worker.h"
+
+static ProcessUtility_hook_type prev_process_utility = NULL;
+static object_access_hook_type prev_object_access = NULL;
+
+/* ---- commits ---- */
+
+/*
+ * A commit is decodable once it is flushed; for an asynchronous one the
+ * capture worker sees to that.  XactLastCommitEnd is left alone by
+ * transactions that wrote nothing.
+ */
+static void
+at_commit(XactEvent event, void *arg)
+{
+	static XLogRecPtr seen = InvalidXLogRecPtr;
+	ScdcCaptureEntry *entry;
+
+	if (event != XACT_EVENT_COMMIT || XactLastCommitEnd == seen)
+		return;
+	seen = XactLastCommitEnd;
+	entry = scdc_entry_find(MyDatabaseId);
+	if (entry && entry->pid != MyProcPid)
+		scdc_wake_capture(entry, XactLastCommitEnd, false);
+}
+
+/* ---- commands ---- */
+
+/* The database that must be free of sessions for this command, InvalidOid if none that we may disturb. */
+static Oid
+database_to_be_free(Node *command)
+{
+	char	   *name = NULL;
+	Oid			dboid;
+
+	switch (nodeTag(command))
+	{
+		case T_DropdbStmt:
+			name = ((DropdbStmt *) command)->dbname;
+			break;
+		case T_RenameStmt:
+			if (((RenameStmt *) command)->renameType == OBJECT_DATABASE)
+				name = ((RenameStmt *) command)->subname;
+			break;
+		case T_AlterDatabaseStmt:
+			{
+				ListCell   *lc;
+
+				/* moving it to another tablespace */
+				foreach(lc, ((AlterDatabaseStmt *) command)->options)
+					if (strcmp(((DefElem *) lfirst(lc))->defname, "tablespace") == 0)
+						name = ((AlterDatabaseStmt *) command)->dbname;
+				break;
+			}
+		case T_CreatedbStmt:
+			{
+				ListCell   *lc;
+
+				foreach(lc, ((CreatedbStmt *) command)->options)
+					if (strcmp(((DefElem *) lfirst(lc))->defname, "template") == 0 && ((DefElem *) lfirst(lc))->arg)
+						name = defGetString((DefElem *) lfirst(lc));
+				break;
+			}
+		default:
+			break;
+	}
+	if (name == NULL || scdc_shared == NULL)
+		return InvalidOid;
+	dboid = get_database_oid(name, true);
+	if (!OidIsValid(dboid) || scdc_entry_find(dboid) == NULL)
+		return InvalidOid;
+
+	/* those who may not give the command may not stop capture with it */
+	if (!pg_database_ownercheck(dboid, GetUserId()) &&
+		!(IsA(command, CreatedbStmt) && have_createdb_privilege()))
+		return InvalidOid;
+	return dboid;
+}
+
+static void
+run_utility(PlannedStmt *pstmt, const char *queryString, bool readOnlyTree, ProcessUtilityContext context,
+			ParamListInfo params, QueryEnvironment *queryEnv, DestReceiver *dest, QueryCompletion *qc)
+{
+	if (prev_process_utility)
+		prev_process_utility(pstmt, queryString, readOnlyTree, context, params, queryEnv, dest, qc);
+	else
+		standard_ProcessUtility(pstmt, queryString, readOnlyTree, context, params, queryEnv, dest, qc);
+}
+
+static void
+process_utility(PlannedStmt *pstmt, const char *queryString, bool readOnlyTree, ProcessUtilityContext context,
+				ParamListInfo params, QueryEnvironment *queryEnv, DestReceiver *dest, QueryCompletion *qc)
+{
+	Oid			dboid = database_to_be_free(pstmt->utilityStmt);
+	bool		commits_prepared = IsA(pstmt->utilityStmt, TransactionStmt) &&
+	((TransactionStmt *) pstmt->utilityStmt)->kind == TRANS_STMT_COMMIT_PREPARED;
+
+	if (OidIsValid(dboid))
+	{
+		PG_TRY();
+		{
+			scdc_capture_suspend(dboid);
+			run_utility(pstmt, queryString, readOnlyTree, context, params, queryEnv, dest, qc);
+		}
+		PG_FINALLY();
+		{
+			/* the launcher starts capture again if the database is still there */
+			scdc_capture_resume(dboid);
+		}
+		PG_END_TRY();
+		return;
+	}
+
+	run_utility(pstmt, queryString, readOnlyTree, context, params, queryEnv, dest, qc);
+
+	if (commits_prepared)
+	{
+		/* no transaction of this session commits with it, so at_commit does not see it */
+		ScdcCaptureEntry *entry = scdc_entry_find(MyDatabaseId);
+
+		if (entry)
+			scdc_wake_capture(entry, GetXLogInsertRecPtr(), false);
+	}
+}
+
+/* ---- DROP TABLE ---- */
+
+/* Marks the stream of a table that is being dropped; its log stays, under the table's last name. */
+static void
+mark_dropped(Oid relid)
+{
+	Snapshot	snapshot = RegisterSnapshot(GetLatestSnapshot());
+	ScdcStream *s = scdc_stream_by_relid(relid, snapshot);
+	HeapTuple	tuple;
+
+	UnregisterSnapshot(snapshot);
+	if (s == NULL || (s->state != SCDC_STATE_LIVE && s->state != SCDC_STATE_GAP))
+		return;
+	tuple = SearchSysCache1(RELOID, ObjectIdGetDatum(relid));
+	if (HeapTupleIsValid(tuple))
+	{
+		Form_pg_class form = (Form_pg_class) GETSTRUCT(tuple);
+
+		s->table_name = pstrdup(NameStr(form->relname));
+		s->schema_name = get_namespace_name(form->relnamespace);
+		s->owner = form->relowner;
+		ReleaseSysCache(tuple);
+	}
+	s->state = SCDC_STATE_DROPPED;
+	scdc_stream_replace(s);
+	scdc_registry_delete(relid);
+}
+
+static void
+object_access(ObjectAccessType access, Oid classId, Oid objectId, int subId, void *arg)
+{
+	MemoryContext cxt = CurrentMemoryContext;
+	ResourceOwner owner = CurrentResourceOwner;
+
+	if (prev_object_access)
+		prev_object_access(access, classId, objectId, subId, arg);
+
+	if (access != OAT_DROP || classId != RelationRelationId || subId != 0 || !IsTransactionState() ||
+		objectId < FirstNormalObjectId || get_rel_relkind(objectId) != RELKIND_RELATION)
+		return;
+	if (!OidIsValid(scdc_table_oid(SCDC_STREAMS)) || !OidIsValid(scdc_table_oid(SCDC_REGISTRY)))
+		return;					/* not installed here, or being dropped itself */
+
+	/* if this fails, the drop must not */
+	BeginInternalSubTransaction(NULL);
+	MemoryContextSwitchTo(cxt);
+	PG_TRY();
+	{
+		mark_dropped(objectId);
+		ReleaseCurrentSubTransaction();
+	}
+	PG_CATCH();
+	{
+		ErrorData  *e;
+
+		MemoryContextSwitchTo(cxt);
+		e = CopyErrorData();
+		FlushErrorState();
+		RollbackAndReleaseCurrentSubTransaction();
+		ereport(WARNING,
+				(errcode(e->sqlerrcode),
+				 errmsg("could not note in the change log that table %u was dropped", objectId),
+				 errdetail_internal("%s", e->message)));
+	}
+	PG_END_TRY();
+	MemoryContextSwitchTo(cxt);
+	CurrentResourceOwner = owner;
+}
+
+void
+scdc_hooks_init(void)
+{
+	RegisterXactCallback(at_commit, NULL);
+	prev_process_utility = ProcessUtility_hook;
+	ProcessUtility_hook = process_utility;
+	prev_object_access = object_access_hook;
+	object_access_hook = object_access;
+}

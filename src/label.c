@@ -1,0 +1,113 @@
+/*-------------------------------------------------------------------------
+ *
+ * label.c
+ *	  The mark on a database that needs a capture worker (see label.h).
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/genam.h"
+#include "access/heapam.h"
+#include "access/htup_details.h"
+#include "access/table.h"
+#include "access/tableam.h"
+#include "access/xlog.h"
+#include "catalog/objectaddress.h"
+#include "catalog/pg_database.h"
+#include "catalog/pg_shseclabel.h"
+#include "commands/seclabel.h"
+#include "miscadmin.h"
+#include "utils/builtins.h"
+#include "utils/rel.h"
+
+#include "label.h"
+
+#define PROVIDER "streamcdc"
+
+/*
+ * SECURITY LABEL FOR streamcdc comes here too.  A restored dump brings such
+ * commands for databases that were tracked; they are harmless, since the
+ * label names another system or database.  One that does fit only makes the
+ * launcher look, and remove it if nothing is tracked.
+ */
+static void
+check_label(const ObjectAddress *object, const char *label)
+{
+	if (label && object->classId != DatabaseRelationId)
+		ereport(ERROR,
+				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+				 errmsg("security labels of provider \"%s\" are for databases only", PROVIDER)));
+}
+
+void
+scdc_label_init(void)
+{
+	register_label_provider(PROVIDER, check_label);
+}
+
+static char *
+label_text(Oid dboid)
+{
+	return psprintf(UINT64_FORMAT "/%u", GetSystemIdentifier(), dboid);
+}
+
+static ObjectAddress
+this_database(void)
+{
+	ObjectAddress a;
+
+	ObjectAddressSet(a, DatabaseRelationId, MyDatabaseId);
+	return a;
+}
+
+void
+scdc_label_set(void)
+{
+	ObjectAddress a = this_database();
+
+	SetSecurityLabel(&a, PROVIDER, label_text(MyDatabaseId));
+}
+
+void
+scdc_label_remove(void)
+{
+	ObjectAddress a = this_database();
+
+	SetSecurityLabel(&a, PROVIDER, NULL);
+}
+
+bool
+scdc_label_exists(void)
+{
+	ObjectAddress a = this_database();
+	char	   *label = GetSecurityLabel(&a, PROVIDER);
+
+	return label && strcmp(label, label_text(MyDatabaseId)) == 0;
+}
+
+List *
+scdc_label_databases(void)
+{
+	Relation	rel = table_open(SharedSecLabelRelationId, AccessShareLock);
+	TableScanDesc scan = table_beginscan_catalog(rel, 0, NULL);
+	HeapTuple	tuple;
+	List	   *result = NIL;
+
+	while ((tuple = heap_getnext(scan, ForwardScanDirection)) != NULL)
+	{
+		TupleDesc	desc = RelationGetDescr(rel);
+		bool		isnull;
+		Oid			classoid = DatumGetObjectId(heap_getattr(tuple, Anum_pg_shseclabel_classoid, desc, &isnull));
+		Oid			objoid = DatumGetObjectId(heap_getattr(tuple, Anum_pg_shseclabel_objoid, desc, &isnull));
+		char	   *provider = TextDatumGetCString(heap_getattr(tuple, Anum_pg_shseclabel_provider, desc, &isnull));
+		char	   *label = TextDatumGetCString(heap_getattr(tuple, Anum_pg_shseclabel_label, desc, &isnull));
+
+		if (classoid == DatabaseRelationId && strcmp(provider, PROVIDER) == 0 &&
+			strcmp(label, label_text(objoid)) == 0)
+			result = lappend_oid(result, objoid);
+	}
+	table_endscan(scan);
+	table_close(rel, AccessShareLock);
+	return result;
+}

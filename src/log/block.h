@@ -1,0 +1,151 @@
+/*-------------------------------------------------------------------------
+ *
+ * block.h
+ *	  The packed, compressed form of many changes of one stream.
+ *
+ * A block holds consecutive events of one stream, all written under one
+ * schema number, and the directory of the versions they belong to.  The two
+ * parts are compressed apart, so that a list of versions can be had without
+ * touching the changes.  This module is pure: bytes in, bytes out, no
+ * catalog, no server state; it is built with the server and, as frontend
+ * code, into its own unit tests.  The bytes are described in src/README.md
+ * and begin with a format version.
+ *
+ * Damaged input never crashes and never reads out of bounds: the reader
+ * reports it by returning false with a message.
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef SCDC_BLOCK_H
+#define SCDC_BLOCK_H
+
+#define SCDC_BLOCK_FORMAT_VERSION	1
+
+/* A block is closed before its raw size would pass this (one larger change alone may). */
+#define SCDC_BLOCK_RAW_MAX			(1024 * 1024)
+
+typedef enum ScdcCompression
+{
+	SCDC_COMPRESS_NONE = 0,
+	SCDC_COMPRESS_LZ4 = 1,
+	SCDC_COMPRESS_ZSTD = 2
+} ScdcCompression;
+
+/* What PostgreSQL did; the numbers are on disk. */
+typedef enum ScdcEventKind
+{
+	SCDC_EVENT_INSERT = 1,
+	SCDC_EVENT_UPDATE = 2,
+	SCDC_EVENT_DELETE = 3,
+	SCDC_EVENT_TRUNCATE = 4,	/* marker, no images */
+	SCDC_EVENT_GAP = 5			/* marker, no images */
+} ScdcEventKind;
+
+/*
+ * Per-event flag: the old image was not (fully) in WAL because somebody took
+ * REPLICA IDENTITY FULL away.  Readers must refuse the version.
+ */
+#define SCDC_EVENT_INCOMPLETE	0x01
+
+/*
+ * One version in a block's directory.  A version that spans several blocks
+ * has an entry in each, with the same commit data and that block's counts.
+ */
+typedef struct ScdcVersion
+{
+	int64		version;
+	int64		timestamp;		/* _commit_timestamp, microseconds, PostgreSQL epoch */
+	int64		commit_time;	/* as in the commit record, same unit */
+	uint64		commit_lsn;		/* end of the commit record; 0 for a baseline or gap */
+	uint64		xid;			/* 64-bit top-level xid; 0 for a baseline or gap */
+	uint32		origin;			/* replication origin id, 0 if local */
+	uint32		inserts;
+	uint32		updates;
+	uint32		deletes;
+	uint32		markers;		/* TRUNCATE and GAP events */
+} ScdcVersion;
+
+/* A row image: opaque bytes (see image.h).  data is NULL when absent. */
+typedef struct ScdcBytes
+{
+	const char *data;
+	uint32		len;
+} ScdcBytes;
+
+typedef struct ScdcEvent
+{
+	ScdcEventKind kind;
+	uint8		flags;			/* SCDC_EVENT_* */
+	ScdcBytes	old_image;		/* UPDATE, DELETE */
+	ScdcBytes	new_image;		/* INSERT, UPDATE */
+} ScdcEvent;
+
+/* ---- building ---- */
+
+typedef struct ScdcBlockBuilder ScdcBlockBuilder;
+
+/* The finished block: two byte strings, palloc'd in the caller's context. */
+typedef struct ScdcBlock
+{
+	char	   *versions;
+	uint32		versions_len;
+	char	   *changes;
+	uint32		changes_len;
+	uint32		raw_size;		/* size of both parts before compression */
+} ScdcBlock;
+
+/* Allocates in the current context; the builder keeps growing there. */
+extern ScdcBlockBuilder *scdc_block_builder_create(ScdcCompression method);
+
+/*
+ * All following events belong to v->version (counts in *v are ignored, the
+ * builder counts).  Versions must rise; beginning the version that is
+ * already current is a no-op.  A version without events is recorded too.
+ */
+extern void scdc_block_begin_version(ScdcBlockBuilder *b, const ScdcVersion *v);
+extern void scdc_block_add(ScdcBlockBuilder *b, const ScdcEvent *e);
+
+extern bool scdc_block_is_empty(const ScdcBlockBuilder *b); /* no version begun */
+extern uint32 scdc_block_raw_size(const ScdcBlockBuilder *b);
+
+/* Compresses into *out and empties the builder (its memory is kept for reuse). */
+extern void scdc_block_finish(ScdcBlockBuilder *b, ScdcBlock *out);
+
+/* ---- reading ---- */
+
+typedef struct ScdcBlockReader
+{
+	int			nversions;
+	ScdcVersion *versions;		/* the directory, palloc'd */
+	/* private */
+	char	   *raw;			/* decompressed changes, palloc'd; NULL until opened */
+	uint32		raw_len;
+	uint32		pos;
+	int			cur;			/* index of the current version */
+	uint64		left;			/* events left in it, and the same by kind */
+	uint32		left_inserts;
+	uint32		left_updates;
+	uint32		left_deletes;
+	uint32		left_markers;
+	char	   *scratch;		/* rebuilt new image of a difference */
+	uint32		scratch_size;
+} ScdcBlockReader;
+
+/* Reads the directory alone.  False: damaged, *err says how (static or palloc'd text). */
+extern bool scdc_block_open_versions(ScdcBlockReader *r, const char *versions, uint32 versions_len,
+									 const char **err);
+
+/* Makes the changes readable too; call after scdc_block_open_versions. */
+extern bool scdc_block_open_changes(ScdcBlockReader *r, const char *changes, uint32 changes_len,
+									const char **err);
+
+/*
+ * Next event.  Returns 1 with *e and *v set, 0 at the end, -1 if the block is
+ * damaged.  The images point into the reader and stay valid until the next
+ * call.  Versions without events are passed over.
+ */
+extern int	scdc_block_next(ScdcBlockReader *r, ScdcEvent *e, const ScdcVersion **v, const char **err);
+
+extern void scdc_block_close(ScdcBlockReader *r);	/* frees what open allocated */
+
+#endif							/* SCDC_BLOCK_H */

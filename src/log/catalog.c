@@ -1,0 +1,472 @@
+/*-------------------------------------------------------------------------
+ *
+ * catalog.c
+ *	  Streams, baselines and the registry as rows of our tables.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/genam.h"
+#include "access/htup_details.h"
+#include "access/table.h"
+#include "access/xlog.h"
+#include "catalog/pg_type.h"
+#include "miscadmin.h"
+#include "utils/array.h"
+#include "utils/builtins.h"
+#include "utils/fmgroids.h"
+#include "utils/inval.h"
+#include "utils/pg_lsn.h"
+#include "utils/rel.h"
+#include "utils/timestamp.h"
+#include "utils/xid8.h"
+
+#include "log/catalog.h"
+#include "log/rows.h"
+
+/* columns of streamcdc.streams */
+enum
+{
+	Anum_streams_stream_id = 1,
+	Anum_streams_relid,
+	Anum_streams_schema_name,
+	Anum_streams_table_name,
+	Anum_streams_owner,
+	Anum_streams_state,
+	Anum_streams_base_version,
+	Anum_streams_baseline,
+	Anum_streams_identity_attnums,
+	Anum_streams_identity_index,
+	Anum_streams_retention,
+	Anum_streams_on_truncate,
+	Anum_streams_old_identity,
+	Anum_streams_old_index,
+	Anum_streams_tracked_xid,
+	Anum_streams_tracked_at,
+	Anum_streams_last_version,
+	Anum_streams_reason,
+	Natts_streams = Anum_streams_reason
+};
+
+/* columns of streamcdc.baselines */
+enum
+{
+	Anum_baselines_stream_id = 1,
+	Anum_baselines_attempt,
+	Anum_baselines_snapshot,
+	Anum_baselines_snapshot_time,
+	Anum_baselines_complete,
+	Anum_baselines_row_count,
+	Natts_baselines = Anum_baselines_row_count
+};
+
+/* columns of streamcdc.slots */
+enum
+{
+	Anum_slots_slot_name = 1,
+	Anum_slots_system_identifier,
+	Anum_slots_database_oid,
+	Anum_slots_consistent_lsn,
+	Anum_slots_created_at,
+	Natts_slots = Anum_slots_created_at
+};
+
+/* columns of streamcdc.positions */
+enum
+{
+	Anum_positions_lsn = 1,
+	Anum_positions_stored_at,
+	Natts_positions = Anum_positions_stored_at
+};
+
+/* columns of streamcdc.registry */
+enum
+{
+	Anum_registry_relid = 1,
+	Anum_registry_stream_id,
+	Anum_registry_base_version,
+	Natts_registry = Anum_registry_base_version
+};
+
+static ScdcStream *
+stream_of_row(HeapTuple tuple, Datum *values, bool *isnull)
+{
+	ScdcStream *s = palloc0(sizeof(ScdcStream));
+	ArrayType  *identity = DatumGetArrayTypeP(values[Anum_streams_identity_attnums - 1]);
+	Datum	   *elems;
+
+	s->stream_id = DatumGetInt64(values[Anum_streams_stream_id - 1]);
+	s->relid = DatumGetObjectId(values[Anum_streams_relid - 1]);
+	s->schema_name = pstrdup(NameStr(*DatumGetName(values[Anum_streams_schema_name - 1])));
+	s->table_name = pstrdup(NameStr(*DatumGetName(values[Anum_streams_table_name - 1])));
+	s->owner = DatumGetObjectId(values[Anum_streams_owner - 1]);
+	s->state = DatumGetChar(values[Anum_streams_state - 1]);
+	s->base_version = DatumGetInt64(values[Anum_streams_base_version - 1]);
+	s->baseline = DatumGetBool(values[Anum_streams_baseline - 1]);
+	deconstruct_array(identity, INT2OID, 2, true, TYPALIGN_SHORT, &elems, NULL, &s->nidentity);
+	Assert(s->nidentity <= INDEX_MAX_KEYS);
+	for (int i = 0; i < s->nidentity; i++)
+		s->identity[i] = DatumGetInt16(elems[i]);
+	s->identity_index = DatumGetObjectId(values[Anum_streams_identity_index - 1]);
+	if (!isnull[Anum_streams_retention - 1])
+	{
+		s->retention = palloc(sizeof(Interval));
+		*s->retention = *DatumGetIntervalP(values[Anum_streams_retention - 1]);
+	}
+	s->on_truncate = TextDatumGetCString(values[Anum_streams_on_truncate - 1]);
+	s->old_replica_identity = DatumGetChar(values[Anum_streams_old_identity - 1]);
+	s->old_replica_index = DatumGetObjectId(values[Anum_streams_old_index - 1]);
+	s->tracked_xid = DatumGetFullTransactionId(values[Anum_streams_tracked_xid - 1]);
+	s->tracked_at = DatumGetTimestampTz(values[Anum_streams_tracked_at - 1]);
+	s->last_version = isnull[Anum_streams_last_version - 1] ? -1 :
+		DatumGetInt64(values[Anum_streams_last_version - 1]);
+	if (!isnull[Anum_streams_reason - 1])
+		s->reason = TextDatumGetCString(values[Anum_streams_reason - 1]);
+	s->tid = tuple->t_self;
+	return s;
+}
+
+/* Scan callbacks run in the caller's context, so what they make lives there. */
+static bool
+first_stream(Relation rel, HeapTuple tuple, Datum *values, bool *isnull, void *arg)
+{
+	*(ScdcStream **) arg = stream_of_row(tuple, values, isnull);
+	return false;
+}
+
+static bool
+append_stream(Relation rel, HeapTuple tuple, Datum *values, bool *isnull, void *arg)
+{
+	List	  **list = arg;
+
+	*list = lappend(*list, stream_of_row(tuple, values, isnull));
+	return true;
+}
+
+ScdcStream *
+scdc_stream_by_id(int64 stream_id, Snapshot snapshot)
+{
+	ScanKeyData key[1];
+	ScdcStream *result = NULL;
+
+	ScanKeyInit(&key[0], Anum_streams_stream_id, BTEqualStrategyNumber, F_INT8EQ, Int64GetDatum(stream_id));
+	scdc_rows_scan(SCDC_STREAMS, "streams_id", 1, key, false, snapshot, first_stream, &result);
+	return result;
+}
+
+ScdcStream *
+scdc_stream_by_relid(Oid relid, Snapshot snapshot)
+{
+	ScanKeyData key[1];
+	ScdcStream *result = NULL;
+
+	ScanKeyInit(&key[0], Anum_streams_relid, BTEqualStrategyNumber, F_OIDEQ, ObjectIdGetDatum(relid));
+	scdc_rows_scan(SCDC_STREAMS, "streams_relid", 1, key, true, snapshot, first_stream, &result);
+	return result;
+}
+
+List *
+scdc_stream_list(Snapshot snapshot)
+{
+	List	   *result = NIL;
+
+	scdc_rows_scan(SCDC_STREAMS, "streams_id", 0, NULL, false, snapshot, append_stream, &result);
+	return result;
+}
+
+void
+scdc_stream_insert(const ScdcStream *s)
+{
+	Relation	rel = scdc_table_open(SCDC_STREAMS, RowExclusiveLock);
+	Datum		values[Natts_streams];
+	bool		isnull[Natts_streams] = {0};
+	Datum		identity[INDEX_MAX_KEYS];
+	NameData	schema_name,
+				table_name;
+
+	for (int i = 0; i < s->nidentity; i++)
+		identity[i] = Int16GetDatum(s->identity[i]);
+	namestrcpy(&schema_name, s->schema_name);
+	namestrcpy(&table_name, s->table_name);
+	values[Anum_streams_stream_id - 1] = Int64GetDatum(s->stream_id);
+	values[Anum_streams_relid - 1] = ObjectIdGetDatum(s->relid);
+	values[Anum_streams_schema_name - 1] = NameGetDatum(&schema_name);
+	values[Anum_streams_table_name - 1] = NameGetDatum(&table_name);
+	values[Anum_streams_owner - 1] = ObjectIdGetDatum(s->owner);
+	values[Anum_streams_state - 1] = CharGetDatum(s->state);
+	values[Anum_streams_base_version - 1] = Int64GetDatum(s->base_version);
+	values[Anum_streams_baseline - 1] = BoolGetDatum(s->baseline);
+	values[Anum_streams_identity_attnums - 1] =
+		PointerGetDatum(construct_array(identity, s->nidentity, INT2OID, 2, true, TYPALIGN_SHORT));
+	values[Anum_streams_identity_index - 1] = ObjectIdGetDatum(s->identity_index);
+	if (s->retention)
+		values[Anum_streams_retention - 1] = IntervalPGetDatum(s->retention);
+	else
+		isnull[Anum_streams_retention - 1] = true;
+	values[Anum_streams_on_truncate - 1] = CStringGetTextDatum(s->on_truncate);
+	values[Anum_streams_old_identity - 1] = CharGetDatum(s->old_replica_identity);
+	values[Anum_streams_old_index - 1] = ObjectIdGetDatum(s->old_replica_index);
+	values[Anum_streams_tracked_xid - 1] = FullTransactionIdGetDatum(s->tracked_xid);
+	values[Anum_streams_tracked_at - 1] = TimestampTzGetDatum(s->tracked_at);
+	if (s->last_version < 0)
+		isnull[Anum_streams_last_version - 1] = true;
+	else
+		values[Anum_streams_last_version - 1] = Int64GetDatum(s->last_version);
+	if (s->reason)
+		values[Anum_streams_reason - 1] = CStringGetTextDatum(s->reason);
+	else
+		isnull[Anum_streams_reason - 1] = true;
+	scdc_row_insert(rel, values, isnull);
+	table_close(rel, NoLock);
+}
+
+void
+scdc_stream_replace(const ScdcStream *s)
+{
+	Relation	rel = scdc_table_open(SCDC_STREAMS, RowExclusiveLock);
+	ItemPointerData tid = s->tid;
+
+	scdc_row_delete(rel, &tid);
+	table_close(rel, NoLock);
+	scdc_stream_insert(s);
+}
+
+static bool
+read_baseline(Relation rel, HeapTuple tuple, Datum *values, bool *isnull, void *arg)
+{
+	ScdcBaseline *b = palloc0(sizeof(ScdcBaseline));
+
+	b->stream_id = DatumGetInt64(values[Anum_baselines_stream_id - 1]);
+	b->attempt = DatumGetInt64(values[Anum_baselines_attempt - 1]);
+	b->snapshot = TextDatumGetCString(values[Anum_baselines_snapshot - 1]);
+	b->snapshot_time = DatumGetTimestampTz(values[Anum_baselines_snapshot_time - 1]);
+	b->complete = DatumGetBool(values[Anum_baselines_complete - 1]);
+	b->row_count = DatumGetInt64(values[Anum_baselines_row_count - 1]);
+	b->tid = tuple->t_self;
+	*(ScdcBaseline **) arg = b;
+	return false;
+}
+
+ScdcBaseline *
+scdc_baseline_read(int64 stream_id, Snapshot snapshot)
+{
+	ScanKeyData key[1];
+	ScdcBaseline *result = NULL;
+
+	ScanKeyInit(&key[0], Anum_baselines_stream_id, BTEqualStrategyNumber, F_INT8EQ, Int64GetDatum(stream_id));
+	scdc_rows_scan(SCDC_BASELINES, "baselines_id", 1, key, false, snapshot, read_baseline, &result);
+	return result;
+}
+
+void
+scdc_baseline_insert(const ScdcBaseline *b)
+{
+	Relation	rel = scdc_table_open(SCDC_BASELINES, RowExclusiveLock);
+	Datum		values[Natts_baselines];
+	bool		isnull[Natts_baselines] = {0};
+
+	values[Anum_baselines_stream_id - 1] = Int64GetDatum(b->stream_id);
+	values[Anum_baselines_attempt - 1] = Int64GetDatum(b->attempt);
+	values[Anum_baselines_snapshot - 1] = CStringGetTextDatum(b->snapshot);
+	values[Anum_baselines_snapshot_time - 1] = TimestampTzGetDatum(b->snapshot_time);
+	values[Anum_baselines_complete - 1] = BoolGetDatum(b->complete);
+	values[Anum_baselines_row_count - 1] = Int64GetDatum(b->row_count);
+	scdc_row_insert(rel, values, isnull);
+	table_close(rel, NoLock);
+}
+
+void
+scdc_baseline_delete(const ScdcBaseline *b)
+{
+	Relation	rel = scdc_table_open(SCDC_BASELINES, RowExclusiveLock);
+	ItemPointerData tid = b->tid;
+
+	scdc_row_delete(rel, &tid);
+	table_close(rel, NoLock);
+}
+
+void
+scdc_registry_insert(Oid relid, int64 stream_id, int64 base_version)
+{
+	Relation	rel = scdc_table_open(SCDC_REGISTRY, RowExclusiveLock);
+	Datum		values[Natts_registry];
+	bool		isnull[Natts_registry] = {0};
+
+	values[Anum_registry_relid - 1] = ObjectIdGetDatum(relid);
+	values[Anum_registry_stream_id - 1] = Int64GetDatum(stream_id);
+	values[Anum_registry_base_version - 1] = Int64GetDatum(base_version);
+	scdc_row_insert(rel, values, isnull);
+	table_close(rel, NoLock);
+	CacheInvalidateRelcacheByRelid(relid);
+}
+
+static bool
+delete_registered(Relation rel, HeapTuple tuple, Datum *values, bool *isnull, void *arg)
+{
+	ItemPointerData tid = tuple->t_self;
+
+	scdc_row_delete(rel, &tid);
+	*(bool *) arg = true;
+	return false;
+}
+
+bool
+scdc_registry_delete(Oid relid)
+{
+	ScanKeyData key[1];
+	bool		found = false;
+	Relation	rel = scdc_table_open(SCDC_REGISTRY, RowExclusiveLock);
+
+	ScanKeyInit(&key[0], Anum_registry_relid, BTEqualStrategyNumber, F_OIDEQ, ObjectIdGetDatum(relid));
+	scdc_rows_scan(SCDC_REGISTRY, "registry_relid", 1, key, false, NULL, delete_registered, &found);
+	table_close(rel, NoLock);
+	if (found)
+		CacheInvalidateRelcacheByRelid(relid);
+	return found;
+}
+
+typedef struct Registered
+{
+	bool		found;
+	int64		stream_id;
+	int64		base_version;
+} Registered;
+
+static bool
+read_registered(Relation rel, HeapTuple tuple, Datum *values, bool *isnull, void *arg)
+{
+	Registered *r = arg;
+
+	r->found = true;
+	r->stream_id = DatumGetInt64(values[Anum_registry_stream_id - 1]);
+	r->base_version = DatumGetInt64(values[Anum_registry_base_version - 1]);
+	return false;
+}
+
+bool
+scdc_registry_lookup(Oid relid, Snapshot snapshot, int64 *stream_id, int64 *base_version)
+{
+	ScanKeyData key[1];
+	Registered	r = {0};
+
+	ScanKeyInit(&key[0], Anum_registry_relid, BTEqualStrategyNumber, F_OIDEQ, ObjectIdGetDatum(relid));
+	scdc_rows_scan(SCDC_REGISTRY, "registry_relid", 1, key, false, snapshot, read_registered, &r);
+	*stream_id = r.stream_id;
+	*base_version = r.base_version;
+	return r.found;
+}
+
+bool
+scdc_registry_is_empty(Snapshot snapshot)
+{
+	Registered	r = {0};
+
+	scdc_rows_scan(SCDC_REGISTRY, NULL, 0, NULL, false, snapshot, read_registered, &r);
+	return !r.found;
+}
+
+static bool
+read_slot(Relation rel, HeapTuple tuple, Datum *values, bool *isnull, void *arg)
+{
+	ScdcSlot   *s = palloc0(sizeof(ScdcSlot));
+
+	s->slot_name = pstrdup(NameStr(*DatumGetName(values[Anum_slots_slot_name - 1])));
+	s->system_identifier = TextDatumGetCString(values[Anum_slots_system_identifier - 1]);
+	s->database_oid = DatumGetObjectId(values[Anum_slots_database_oid - 1]);
+	s->consistent_lsn = DatumGetLSN(values[Anum_slots_consistent_lsn - 1]);
+	s->created_at = DatumGetTimestampTz(values[Anum_slots_created_at - 1]);
+	*(ScdcSlot **) arg = s;
+	return false;
+}
+
+ScdcSlot *
+scdc_slot_read(Snapshot snapshot)
+{
+	ScdcSlot   *result = NULL;
+
+	scdc_rows_scan(SCDC_SLOTS, NULL, 0, NULL, false, snapshot, read_slot, &result);
+	return result;
+}
+
+void
+scdc_slot_insert(const ScdcSlot *s)
+{
+	Relation	rel = scdc_table_open(SCDC_SLOTS, RowExclusiveLock);
+	Datum		values[Natts_slots];
+	bool		isnull[Natts_slots] = {0};
+	NameData	name;
+
+	namestrcpy(&name, s->slot_name);
+	values[Anum_slots_slot_name - 1] = NameGetDatum(&name);
+	values[Anum_slots_system_identifier - 1] = CStringGetTextDatum(s->system_identifier);
+	values[Anum_slots_database_oid - 1] = ObjectIdGetDatum(s->database_oid);
+	values[Anum_slots_consistent_lsn - 1] = LSNGetDatum(s->consistent_lsn);
+	values[Anum_slots_created_at - 1] = TimestampTzGetDatum(s->created_at);
+	scdc_row_insert(rel, values, isnull);
+	table_close(rel, NoLock);
+}
+
+char *
+scdc_system_identifier(void)
+{
+	return psprintf(UINT64_FORMAT, GetSystemIdentifier());
+}
+
+bool
+scdc_slot_is_foreign(const ScdcSlot *slot)
+{
+	return slot->database_oid != MyDatabaseId || strcmp(slot->system_identifier, scdc_system_identifier()) != 0;
+}
+
+static bool
+read_position(Relation rel, HeapTuple tuple, Datum *values, bool *isnull, void *arg)
+{
+	*(XLogRecPtr *) arg = DatumGetLSN(values[Anum_positions_lsn - 1]);
+	return false;
+}
+
+XLogRecPtr
+scdc_position_read(Snapshot snapshot)
+{
+	XLogRecPtr	result = InvalidXLogRecPtr;
+
+	scdc_rows_scan(SCDC_POSITIONS, "positions_lsn", 0, NULL, true, snapshot, read_position, &result);
+	return result;
+}
+
+void
+scdc_position_insert(Relation positions, XLogRecPtr lsn)
+{
+	Datum		values[Natts_positions];
+	bool		isnull[Natts_positions] = {0};
+
+	values[Anum_positions_lsn - 1] = LSNGetDatum(lsn);
+	values[Anum_positions_stored_at - 1] = TimestampTzGetDatum(GetCurrentTimestamp());
+	scdc_row_insert(positions, values, isnull);
+}
+
+static bool
+delete_row(Relation rel, HeapTuple tuple, Datum *values, bool *isnull, void *arg)
+{
+	ItemPointerData tid = tuple->t_self;
+
+	scdc_row_delete(rel, &tid);
+	return true;
+}
+
+void
+scdc_position_trim(XLogRecPtr lsn)
+{
+	ScanKeyData key[1];
+
+	ScanKeyInit(&key[0], Anum_positions_lsn, BTLessStrategyNumber, F_PG_LSN_LT, LSNGetDatum(lsn));
+	scdc_rows_scan(SCDC_POSITIONS, "positions_lsn", 1, key, false, NULL, delete_row, NULL);
+}
+
+void
+scdc_slot_forget(void)
+{
+	scdc_rows_scan(SCDC_SLOTS, NULL, 0, NULL, false, NULL, delete_row, NULL);
+	scdc_rows_scan(SCDC_POSITIONS, NULL, 0, NULL, false, NULL, delete_row, NULL);
+}

@@ -1,0 +1,107 @@
+/*-------------------------------------------------------------------------
+ *
+ * catalog.h
+ *	  Streams, baselines, slot and positions as rows of our tables.
+ *
+ * Each function takes the snapshot to read under and returns structs in the
+ * current memory context.
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef SCDC_CATALOG_H
+#define SCDC_CATALOG_H
+
+#include "access/xlogdefs.h"
+#include "access/attnum.h"
+#include "access/transam.h"
+#include "datatype/timestamp.h"
+#include "nodes/pg_list.h"
+#include "storage/itemptr.h"
+#include "utils/relcache.h"
+#include "utils/snapshot.h"
+
+/* states of a stream; on disk */
+#define SCDC_STATE_LIVE			'l' /* being captured */
+#define SCDC_STATE_GAP			'g' /* given up: continuity was lost; -> u */
+#define SCDC_STATE_DROPPED		'd' /* table dropped, log kept */
+#define SCDC_STATE_UNTRACKED	'u' /* log deleted; the row keeps the last version */
+
+typedef struct ScdcStream
+{
+	int64		stream_id;
+	Oid			relid;
+	char	   *schema_name;	/* as of the last time we looked: tracking, drop */
+	char	   *table_name;
+	Oid			owner;
+	char		state;			/* SCDC_STATE_* */
+	int64		base_version;	/* version of the baseline; without one, the first commit is base_version + 1 */
+	bool		baseline;
+	int			nidentity;		/* 0: no identity */
+	AttrNumber	identity[32];	/* attnums, in index order */
+	Oid			identity_index;
+	Interval   *retention;	/* NULL: the setting */
+	char	   *on_truncate;
+	char		old_replica_identity;
+	Oid			old_replica_index;
+	FullTransactionId tracked_xid;
+	TimestampTz tracked_at;
+	int64		last_version;	/* of a stream that ended (g, d, u); -1 when NULL */
+	char	   *reason;			/* why it ended, or NULL */
+	ItemPointerData tid;		/* where the row is */
+} ScdcStream;
+
+extern ScdcStream *scdc_stream_by_id(int64 stream_id, Snapshot snapshot);
+extern ScdcStream *scdc_stream_by_relid(Oid relid, Snapshot snapshot);	/* newest of that table, any state */
+extern List *scdc_stream_list(Snapshot snapshot);	/* all, in order of stream_id */
+extern void scdc_stream_insert(const ScdcStream *stream);
+extern void scdc_stream_replace(const ScdcStream *stream);	/* the row at stream->tid */
+
+typedef struct ScdcBaseline
+{
+	int64		stream_id;
+	int64		attempt;
+	char	   *snapshot;		/* pg_snapshot's text form: xmin:xmax:xip,... */
+	TimestampTz snapshot_time;
+	bool		complete;
+	int64		row_count;
+	ItemPointerData tid;
+} ScdcBaseline;
+
+extern ScdcBaseline *scdc_baseline_read(int64 stream_id, Snapshot snapshot);	/* NULL if none */
+extern void scdc_baseline_insert(const ScdcBaseline *baseline);
+extern void scdc_baseline_delete(const ScdcBaseline *baseline);
+
+/* The registry; both call CacheInvalidateRelcacheByRelid, without which decoding would not notice. */
+extern void scdc_registry_insert(Oid relid, int64 stream_id, int64 base_version);
+extern bool scdc_registry_delete(Oid relid);
+
+/* What is registered for a table; false if nothing.  snapshot NULL: the catalog snapshot, historic while decoding. */
+extern bool scdc_registry_lookup(Oid relid, Snapshot snapshot, int64 *stream_id, int64 *base_version);
+extern bool scdc_registry_is_empty(Snapshot snapshot);
+
+/* The slot that capture relies on. */
+typedef struct ScdcSlot
+{
+	char	   *slot_name;
+	char	   *system_identifier;
+	Oid			database_oid;
+	XLogRecPtr	consistent_lsn;
+	TimestampTz created_at;
+} ScdcSlot;
+
+extern ScdcSlot *scdc_slot_read(Snapshot snapshot); /* NULL if none */
+extern void scdc_slot_insert(const ScdcSlot *slot);
+
+/* Is the slot of another cluster or database: is this database a copy? */
+extern bool scdc_slot_is_foreign(const ScdcSlot *slot);
+extern char *scdc_system_identifier(void);	/* palloc'd */
+
+/* Positions: the greatest counts. */
+extern XLogRecPtr scdc_position_read(Snapshot snapshot);	/* InvalidXLogRecPtr if none */
+extern void scdc_position_insert(Relation positions, XLogRecPtr lsn);
+
+/* Deletes position rows before lsn; slot row and all positions. */
+extern void scdc_position_trim(XLogRecPtr lsn);
+extern void scdc_slot_forget(void);
+
+#endif							/* SCDC_CATALOG_H */

@@ -1,0 +1,201 @@
+/*-------------------------------------------------------------------------
+ *
+ * image.c
+ *	  Row images: made from captured tuples, split for readers.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/detoast.h"
+#include "access/htup_details.h"
+#include "catalog/pg_type.h"
+#include "nodes/makefuncs.h"
+#include "utils/builtins.h"
+#include "utils/fmgroids.h"
+#include "utils/jsonb.h"
+#include "utils/lsyscache.h"
+#include "utils/rel.h"
+
+#include "log/image.h"
+
+/* An image starts at t_infomask2: everything before it differs from read to read. */
+#define IMAGE_OFFSET	offsetof(HeapTupleHeaderData, t_infomask2)
+
+static ScdcBytes
+image_of_tuple(HeapTuple tuple)
+{
+	HeapTupleHeader h = tuple->t_data;
+	ScdcBytes	image;
+
+	/* hint bits and update chains are no part of the row */
+	h->t_infomask &= HEAP_HASNULL | HEAP_HASVARWIDTH;
+	h->t_infomask2 &= HEAP_NATTS_MASK;
+	image.data = (char *) h + IMAGE_OFFSET;
+	image.len = tuple->t_len - IMAGE_OFFSET;
+	if (image.len > SCDC_IMAGE_MAX)
+		ereport(ERROR,
+				(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
+				 errmsg("row of %u bytes is too large to be captured", image.len),
+				 errdetail("Row images up to %d bytes are stored.", SCDC_IMAGE_MAX)));
+	return image;
+}
+
+/* to_jsonb(value) as text; calls the SQL function so that it is exactly that. */
+static Datum
+json_text(Datum value, Oid type)
+{
+	FmgrInfo	flinfo;
+	Node	   *arg = (Node *) makeNullConst(type, -1, InvalidOid);
+	Jsonb	   *jb;
+
+	fmgr_info(F_TO_JSONB, &flinfo);
+	fmgr_info_set_expr((Node *) makeFuncExpr(F_TO_JSONB, JSONBOID, list_make1(arg), InvalidOid, InvalidOid,
+											 COERCE_EXPLICIT_CALL), &flinfo);
+	jb = DatumGetJsonbP(FunctionCall1(&flinfo, value));
+	return CStringGetTextDatum(JsonbToCString(NULL, &jb->root, VARSIZE(jb)));
+}
+
+static Datum
+output_text(Datum value, Oid type)
+{
+	Oid			outfunc;
+	bool		isvarlena;
+
+	getTypeOutputInfo(type, &outfunc, &isvarlena);
+	if (isvarlena)
+		value = PointerGetDatum(PG_DETOAST_DATUM(value));
+	return CStringGetTextDatum(OidOutputFunctionCall(outfunc, value));
+}
+
+/* An unchanged out-of-line value of an update: only the old tuple has it. */
+static bool
+is_unchanged_toast(Form_pg_attribute att, Datum value)
+{
+	return att->attlen == -1 && VARATT_IS_EXTERNAL_ONDISK(DatumGetPointer(value));
+}
+
+ScdcBytes
+scdc_image_make(const ScdcSchema *schema, Relation rel, HeapTuple tuple, HeapTuple fallback,
+				ScdcImageSource source)
+{
+	TupleDesc	desc = RelationGetDescr(rel);
+	Datum	   *values,
+			   *ivalues,
+			   *fvalues = NULL;
+	bool	   *isnull,
+			   *inull,
+			   *fnull = NULL;
+	ScdcBytes	image;
+
+	/* the common case: the tuple is its own image */
+	if (schema->as_table && !HeapTupleHasExternal(tuple) &&
+		HeapTupleHeaderGetNatts(tuple->t_data) == schema->ncolumns)
+		return image_of_tuple(tuple);
+
+	Assert(desc->natts == schema->ncolumns);
+	values = palloc(sizeof(Datum) * desc->natts);
+	isnull = palloc(sizeof(bool) * desc->natts);
+	ivalues = palloc(sizeof(Datum) * schema->image_desc->natts);
+	inull = palloc(sizeof(bool) * schema->image_desc->natts);
+
+	/* fills in the defaults of columns added since the tuple was written */
+	heap_deform_tuple(tuple, desc, values, isnull);
+
+	for (int i = 0; i < schema->ncolumns; i++)
+	{
+		const ScdcColumn *c = &schema->columns[i];
+		Form_pg_attribute att = TupleDescAttr(desc, i);
+		int			a = c->image_attno;
+		Datum		value = values[i];
+
+		inull[a] = isnull[i] || c->dropped;
+		ivalues[a] = (Datum) 0;
+		if (c->storage == SCDC_STORE_JSON)
+		{
+			inull[a + 1] = inull[a];
+			ivalues[a + 1] = (Datum) 0;
+		}
+		if (inull[a])
+			continue;
+
+		if (source != SCDC_IMAGE_FROM_TABLE && is_unchanged_toast(att, value))
+		{
+			if (fallback && fvalues == NULL)
+			{
+				fvalues = palloc(sizeof(Datum) * desc->natts);
+				fnull = palloc(sizeof(bool) * desc->natts);
+				heap_deform_tuple(fallback, desc, fvalues, fnull);
+			}
+			if (fvalues == NULL || fnull[i] || is_unchanged_toast(att, fvalues[i]))
+			{
+				if (source == SCDC_IMAGE_FROM_WAL_INCOMPLETE)
+				{
+					inull[a] = true;
+					if (c->storage == SCDC_STORE_JSON)
+						inull[a + 1] = true;
+					continue;
+				}
+				elog(ERROR, "value of column %d of relation %u is not in WAL", c->attnum, RelationGetRelid(rel));
+			}
+			value = fvalues[i];
+		}
+		if (c->storage == SCDC_STORE_RAW)
+		{
+			/* what is stored must not point anywhere */
+			if (att->attlen == -1 && VARATT_IS_EXTERNAL(DatumGetPointer(value)))
+				value = PointerGetDatum(detoast_external_attr((struct varlena *) DatumGetPointer(value)));
+			ivalues[a] = value;
+		}
+		else
+		{
+			ivalues[a] = output_text(value, c->type);
+			if (c->storage == SCDC_STORE_JSON)
+				ivalues[a + 1] = json_text(value, c->type);
+		}
+	}
+	image = image_of_tuple(heap_form_tuple(schema->image_desc, ivalues, inull));
+	pfree(values);
+	pfree(isnull);
+	pfree(ivalues);
+	pfree(inull);
+	return image;
+}
+
+void
+scdc_image_deform(const ScdcSchema *schema, ScdcBytes image, ScdcImageBuffer *buffer,
+				  Datum *values, bool *isnull)
+{
+	HeapTupleData tuple;
+	Size		size = IMAGE_OFFSET + image.len;
+
+	if (image.len < SizeofHeapTupleHeader - IMAGE_OFFSET)
+		ereport(ERROR,
+				(errcode(ERRCODE_DATA_CORRUPTED),
+				 errmsg("row image in the change log is damaged")));
+	if (buffer->size < size)
+	{
+		Size		newsize = Max(size, (Size) 1024);
+
+		if (buffer->data)
+			pfree(buffer->data);
+		buffer->data = NULL;
+		buffer->size = 0;
+		buffer->data = palloc(newsize);
+		buffer->size = newsize;
+	}
+	memset(buffer->data, 0, IMAGE_OFFSET);
+	memcpy(buffer->data + IMAGE_OFFSET, image.data, image.len);
+
+	tuple.t_data = (HeapTupleHeader) buffer->data;
+	tuple.t_len = size;
+	tuple.t_tableOid = InvalidOid;
+	ItemPointerSetInvalid(&tuple.t_self);
+	if (HeapTupleHeaderGetNatts(tuple.t_data) != schema->image_desc->natts ||
+		tuple.t_data->t_hoff > size)
+		ereport(ERROR,
+				(errcode(ERRCODE_DATA_CORRUPTED),
+				 errmsg("row image in the change log does not fit schema %d of stream " INT64_FORMAT,
+						schema->number, schema->stream_id)));
+	heap_deform_tuple(&tuple, schema->image_desc, values, isnull);
+}

@@ -1,0 +1,338 @@
+/*-------------------------------------------------------------------------
+ *
+ * schema.c
+ *	  Schema history: made from a relation, written to and read from
+ *	  streamcdc.schemas.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/genam.h"
+#include "access/htup_details.h"
+#include "access/table.h"
+#include "access/transam.h"
+#include "catalog/pg_type.h"
+#include "parser/parse_coerce.h"
+#include "utils/builtins.h"
+#include "utils/fmgroids.h"
+#include "utils/lsyscache.h"
+#include "utils/rel.h"
+
+#include "log/rows.h"
+#include "log/schema.h"
+
+/* columns of streamcdc.schemas */
+enum
+{
+	Anum_stream_id = 1,
+	Anum_schema_number,
+	Anum_attnum,
+	Anum_column_id,
+	Anum_column_name,
+	Anum_dropped,
+	Anum_storage,
+	Anum_type_oid,
+	Anum_type_mod,
+	Anum_type_name,
+	Anum_collation,
+	Anum_raw_type,
+	Anum_attlen,
+	Anum_attbyval,
+	Anum_attalign,
+	Natts_schemas = Anum_attalign
+};
+
+/*
+ * Is a datum of this type good for ever?  Types of initdb are, unless their
+ * value is the OID of something that may be dropped.
+ */
+static bool
+type_is_raw(Oid type)
+{
+	Oid			elem = get_element_type(type);
+
+	if (OidIsValid(elem))
+		return type < FirstNormalObjectId && type_is_raw(getBaseType(elem));
+	if (type >= FirstNormalObjectId)
+		return false;
+	switch (type)
+	{
+		case REGPROCOID:
+		case REGPROCEDUREOID:
+		case REGOPEROID:
+		case REGOPERATOROID:
+		case REGCLASSOID:
+		case REGCOLLATIONOID:
+		case REGTYPEOID:
+		case REGCONFIGOID:
+		case REGDICTIONARYOID:
+		case REGROLEOID:
+		case REGNAMESPACEOID:
+		case ACLITEMOID:
+			return false;
+	}
+	switch (get_typtype(type))
+	{
+		case TYPTYPE_BASE:
+		case TYPTYPE_RANGE:
+		case TYPTYPE_MULTIRANGE:
+			return true;
+	}
+	return false;				/* composite */
+}
+
+/*
+ * Is to_jsonb() of this (base) type more than its text as a string?  The
+ * same questions as in the server's json_categorize_type.
+ */
+static bool
+type_is_json_structured(Oid type)
+{
+	Oid			castfunc;
+	CoercionPathType path;
+
+	if (OidIsValid(get_element_type(type)) || type_is_rowtype(type))
+		return true;
+	if (type < FirstNormalObjectId)
+		return false;
+	path = find_coercion_pathway(JSONOID, type, COERCION_EXPLICIT, &castfunc);
+	return path == COERCION_PATH_FUNC && OidIsValid(castfunc);
+}
+
+/* Fills image_desc, image_attno and as_table from the columns. */
+static void
+layout(ScdcSchema *schema)
+{
+	int			n = 0;
+
+	schema->as_table = true;
+	for (int i = 0; i < schema->ncolumns; i++)
+	{
+		n += schema->columns[i].storage == SCDC_STORE_JSON ? 2 : 1;
+		if (schema->columns[i].storage != SCDC_STORE_RAW)
+			schema->as_table = false;
+	}
+
+	schema->image_desc = CreateTemplateTupleDesc(n);
+	n = 0;
+	for (int i = 0; i < schema->ncolumns; i++)
+	{
+		ScdcColumn *c = &schema->columns[i];
+		int			attrs = c->storage == SCDC_STORE_JSON ? 2 : 1;
+
+		c->image_attno = n;
+		while (attrs-- > 0)
+		{
+			Form_pg_attribute att = TupleDescAttr(schema->image_desc, n++);
+			bool		raw = c->storage == SCDC_STORE_RAW;
+
+			memset(att, 0, ATTRIBUTE_FIXED_PART_SIZE);
+			namestrcpy(&att->attname, c->name);
+			att->attnum = n;
+			att->atttypid = raw ? c->raw_type : TEXTOID;
+			att->attlen = raw ? c->attlen : -1;
+			att->attbyval = raw ? c->attbyval : false;
+			att->attalign = raw ? c->attalign : TYPALIGN_INT;
+			att->attstorage = TYPSTORAGE_PLAIN;
+			att->atttypmod = -1;
+			att->attcacheoff = -1;
+			att->attcollation = c->collation;
+			att->attislocal = true;
+		}
+	}
+}
+
+ScdcSchema *
+scdc_schema_of_relation(Relation rel, int64 stream_id)
+{
+	TupleDesc	desc = RelationGetDescr(rel);
+	ScdcSchema *schema = palloc0(sizeof(ScdcSchema));
+
+	schema->stream_id = stream_id;
+	schema->ncolumns = desc->natts;
+	schema->columns = palloc0(sizeof(ScdcColumn) * desc->natts);
+	for (int i = 0; i < desc->natts; i++)
+	{
+		Form_pg_attribute att = TupleDescAttr(desc, i);
+		ScdcColumn *c = &schema->columns[i];
+
+		c->attnum = att->attnum;
+		c->name = pstrdup(NameStr(att->attname));
+		c->dropped = att->attisdropped;
+		c->attlen = att->attlen;
+		c->attbyval = att->attbyval;
+		c->attalign = att->attalign;
+		c->typmod = att->atttypmod;
+		c->collation = att->attcollation;
+		c->storage = SCDC_STORE_RAW;
+		if (c->dropped)
+			c->type_name = pstrdup("");
+		else
+		{
+			Oid			base = getBaseType(att->atttypid);
+
+			c->type = att->atttypid;
+			c->type_name = format_type_with_typemod(att->atttypid, att->atttypmod);
+			if (type_is_raw(base))
+				c->raw_type = base;
+			else
+				c->storage = type_is_json_structured(base) ? SCDC_STORE_JSON : SCDC_STORE_TEXT;
+		}
+
+		/* a table never uses an attribute number twice, so it says which column this is */
+		c->column_id = att->attnum;
+	}
+	layout(schema);
+	return schema;
+}
+
+bool
+scdc_schema_equal(const ScdcSchema *a, const ScdcSchema *b)
+{
+	if (a->ncolumns != b->ncolumns)
+		return false;
+	for (int i = 0; i < a->ncolumns; i++)
+	{
+		const ScdcColumn *x = &a->columns[i];
+		const ScdcColumn *y = &b->columns[i];
+
+		if (x->column_id != y->column_id || x->dropped != y->dropped)
+			return false;
+		if (x->dropped)
+			continue;
+		if (x->storage != y->storage || x->type != y->type || x->raw_type != y->raw_type ||
+			x->typmod != y->typmod || x->collation != y->collation || strcmp(x->name, y->name) != 0)
+			return false;
+	}
+	return true;
+}
+
+void
+scdc_schema_write(const ScdcSchema *schema)
+{
+	Relation	rel = scdc_table_open(SCDC_SCHEMAS, RowExclusiveLock);
+
+	/* a table without columns still needs a row, or its schema would not exist */
+	for (int i = 0; i < Max(schema->ncolumns, 1); i++)
+	{
+		static const ScdcColumn none = {.name = "", .type_name = "", .storage = SCDC_STORE_RAW, .dropped = true, .attalign = TYPALIGN_CHAR};
+		const ScdcColumn *c = schema->ncolumns > 0 ? &schema->columns[i] : &none;
+		Datum		values[Natts_schemas];
+		bool		isnull[Natts_schemas] = {0};
+		NameData	name;
+
+		namestrcpy(&name, c->name);
+		values[Anum_stream_id - 1] = Int64GetDatum(schema->stream_id);
+		values[Anum_schema_number - 1] = Int32GetDatum(schema->number);
+		values[Anum_attnum - 1] = Int16GetDatum(c->attnum);
+		values[Anum_column_id - 1] = Int32GetDatum(c->column_id);
+		values[Anum_column_name - 1] = NameGetDatum(&name);
+		values[Anum_dropped - 1] = BoolGetDatum(c->dropped);
+		values[Anum_storage - 1] = CharGetDatum(c->storage);
+		values[Anum_type_oid - 1] = ObjectIdGetDatum(c->type);
+		values[Anum_type_mod - 1] = Int32GetDatum(c->typmod);
+		values[Anum_type_name - 1] = CStringGetTextDatum(c->type_name);
+		values[Anum_collation - 1] = ObjectIdGetDatum(c->collation);
+		values[Anum_raw_type - 1] = ObjectIdGetDatum(c->raw_type);
+		values[Anum_attlen - 1] = Int16GetDatum(c->attlen);
+		values[Anum_attbyval - 1] = BoolGetDatum(c->attbyval);
+		values[Anum_attalign - 1] = CharGetDatum(c->attalign);
+		scdc_row_insert(rel, values, isnull);
+	}
+	table_close(rel, NoLock);
+}
+
+typedef struct ReadState
+{
+	ScdcSchema *schema;
+	int			allocated;
+} ReadState;
+
+static bool
+read_column(Relation rel, HeapTuple tuple, Datum *values, bool *isnull, void *arg)
+{
+	ReadState  *st = arg;
+	ScdcSchema *s = st->schema;
+	int32		number = DatumGetInt32(values[Anum_schema_number - 1]);
+	ScdcColumn *c;
+
+	if (s == NULL)
+	{
+		s = st->schema = palloc0(sizeof(ScdcSchema));
+		s->stream_id = DatumGetInt64(values[Anum_stream_id - 1]);
+		s->number = number;
+		st->allocated = 16;
+		s->columns = palloc0(sizeof(ScdcColumn) * st->allocated);
+	}
+	else if (s->number != number)
+		return false;			/* reading backwards: the newest is complete */
+
+	if (DatumGetInt16(values[Anum_attnum - 1]) == 0)
+		return true;			/* the row of a table without columns */
+
+	if (s->ncolumns == st->allocated)
+	{
+		st->allocated *= 2;
+		s->columns = repalloc(s->columns, sizeof(ScdcColumn) * st->allocated);
+	}
+	c = &s->columns[s->ncolumns++];
+	memset(c, 0, sizeof(ScdcColumn));
+	c->attnum = DatumGetInt16(values[Anum_attnum - 1]);
+	c->column_id = DatumGetInt32(values[Anum_column_id - 1]);
+	c->name = pstrdup(NameStr(*DatumGetName(values[Anum_column_name - 1])));
+	c->dropped = DatumGetBool(values[Anum_dropped - 1]);
+	c->storage = DatumGetChar(values[Anum_storage - 1]);
+	c->type = DatumGetObjectId(values[Anum_type_oid - 1]);
+	c->typmod = DatumGetInt32(values[Anum_type_mod - 1]);
+	c->type_name = TextDatumGetCString(values[Anum_type_name - 1]);
+	c->collation = DatumGetObjectId(values[Anum_collation - 1]);
+	c->raw_type = DatumGetObjectId(values[Anum_raw_type - 1]);
+	c->attlen = DatumGetInt16(values[Anum_attlen - 1]);
+	c->attbyval = DatumGetBool(values[Anum_attbyval - 1]);
+	c->attalign = DatumGetChar(values[Anum_attalign - 1]);
+	return true;
+}
+
+ScdcSchema *
+scdc_schema_read(int64 stream_id, int32 number, Snapshot snapshot)
+{
+	ScanKeyData key[2];
+	ReadState	st = {0};
+
+	ScanKeyInit(&key[0], Anum_stream_id, BTEqualStrategyNumber, F_INT8EQ, Int64GetDatum(stream_id));
+	ScanKeyInit(&key[1], Anum_schema_number, BTEqualStrategyNumber, F_INT4EQ, Int32GetDatum(number));
+	scdc_rows_scan(SCDC_SCHEMAS, "schemas_id", number != 0 ? 2 : 1, key, true, snapshot, read_column, &st);
+	if (st.schema == NULL)
+		return NULL;
+
+	/* they came in descending attnum order */
+	for (int i = 0, j = st.schema->ncolumns - 1; i < j; i++, j--)
+	{
+		ScdcColumn	tmp = st.schema->columns[i];
+
+		st.schema->columns[i] = st.schema->columns[j];
+		st.schema->columns[j] = tmp;
+	}
+	layout(st.schema);
+	return st.schema;
+}
+
+static bool
+delete_column(Relation rel, HeapTuple tuple, Datum *values, bool *isnull, void *arg)
+{
+	ItemPointerData tid = tuple->t_self;
+
+	scdc_row_delete(rel, &tid);
+	return true;
+}
+
+void
+scdc_schema_delete(int64 stream_id, int32 number)
+{
+	ScanKeyData key[2];
+
+	ScanKeyInit(&key[0], Anum_stream_id, BTEqualStrategyNumber, F_INT8EQ, Int64GetDatum(stream_id));
+	ScanKeyInit(&key[1], Anum_schema_number, BTEqualStrategyNumber, F_INT4EQ, Int32GetDatum(number));
+	scdc_rows_scan(SCDC_SCHEMAS, "schemas_id", number != 0 ? 2 : 1, key, false, NULL, delete_column, NULL);
+}

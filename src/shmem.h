@@ -1,0 +1,98 @@
+/*-------------------------------------------------------------------------
+ *
+ * shmem.h
+ *	  Shared memory: one entry for each database with a capture worker.
+ *
+ * Lock order, for everything here: table lock, row of our tables, replication
+ * slot, the LWLock below.  Nothing waits, allocates or touches a table while
+ * the LWLock is held.
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef SCDC_SHMEM_H
+#define SCDC_SHMEM_H
+
+#include "access/xlogdefs.h"
+#include "datatype/timestamp.h"
+#include "port/atomics.h"
+#include "storage/condition_variable.h"
+#include "storage/latch.h"
+#include "storage/lwlock.h"
+
+/* Life of a capture worker; the states that may follow are in brackets. */
+typedef enum ScdcCaptureState
+{
+	SCDC_CAPTURE_NONE,			/* nobody runs [LAUNCHED] */
+	SCDC_CAPTURE_LAUNCHED,		/* registered with the postmaster [STARTING, NONE, FAILED] */
+	SCDC_CAPTURE_STARTING,		/* runs, has no slot yet [RESERVED, RUNNING, FAILED, NONE] */
+	SCDC_CAPTURE_RESERVED,		/* the slot is reserved; callers may commit [RUNNING, FAILED, NONE] */
+	SCDC_CAPTURE_RUNNING,		/* decodes [FAILED, NONE] */
+	SCDC_CAPTURE_FAILED			/* ended with an error, will be tried again [LAUNCHED, NONE] */
+} ScdcCaptureState;
+
+/* One baseline worker at a time copies a table; see capture/baseline.h. */
+typedef enum ScdcBaselinePhase
+{
+	SCDC_BASELINE_NONE,			/* [LAUNCHED] */
+	SCDC_BASELINE_LAUNCHED,		/* registered [READY, ENDED] */
+	SCDC_BASELINE_READY,		/* holds its lock on the table, waits for a snapshot [EXPORTED, ENDED] */
+	SCDC_BASELINE_EXPORTED,		/* capture has published a snapshot [IMPORTED, ENDED] */
+	SCDC_BASELINE_IMPORTED,		/* copies under it [ENDED] */
+	SCDC_BASELINE_ENDED			/* done or failed; streamcdc.baselines tells which [NONE] */
+} ScdcBaselinePhase;
+
+typedef struct ScdcCaptureEntry
+{
+	/* written under the LWLock */
+	Oid			dboid;			/* InvalidOid: entry is free */
+	ScdcCaptureState state;
+	int			pid;			/* of the worker, 0 if none */
+	Latch	   *latch;			/* its latch; a PGPROC's, so setting a stale one is harmless */
+	bool		suspended;		/* do not start: DROP DATABASE and its like are at work */
+	int			failures;		/* in a row */
+	TimestampTz retry_at;		/* when FAILED may be launched again */
+	int			sqlstate;		/* of the last failure */
+	char		error[400];		/* its message */
+	char		hint[200];
+
+	/* baseline under way; written under the LWLock by capture and baseline worker */
+	int64		baseline_stream;	/* 0: none */
+	int			baseline_pid;	/* 0 before it runs and after its end */
+	ScdcBaselinePhase baseline_phase;
+	char		baseline_snapshot[64];	/* name of the exported snapshot */
+	pg_atomic_uint64 baseline_done; /* rows copied */
+	pg_atomic_uint64 baseline_total;	/* estimate */
+
+	/* no lock */
+	pg_atomic_uint32 sleeping;	/* worker waits on its latch and wants to be woken by commits */
+	pg_atomic_uint32 urgent;	/* somebody waits: do not gather commits */
+	pg_atomic_uint64 want;		/* end of the newest commit, or what a reader waits for */
+	pg_atomic_uint64 captured;	/* everything before is decoded and visible in the log */
+	pg_atomic_uint64 confirmed; /* last confirmed position */
+	ConditionVariable cv;		/* captured or state changed */
+} ScdcCaptureEntry;
+
+typedef struct ScdcShared
+{
+	LWLock	   *lock;
+	Latch	   *launcher;		/* under the lock */
+	int			nentries;
+	ScdcCaptureEntry entries[FLEXIBLE_ARRAY_MEMBER];
+} ScdcShared;
+
+extern ScdcShared *scdc_shared; /* NULL unless preloaded */
+
+extern void scdc_shmem_init(void);	/* from _PG_init */
+
+/* Raises 55000 with the setting to change unless the library was preloaded. */
+extern void scdc_require_preload(void);
+
+/* The entry of a database, NULL if it has none (no lock needed: entries are never moved). */
+extern ScdcCaptureEntry *scdc_entry_find(Oid dboid);
+/* The same, made if missing; NULL when the array is full. */
+extern ScdcCaptureEntry *scdc_entry_get(Oid dboid);
+
+extern void scdc_wake_launcher(void);
+extern void scdc_wake_capture(ScdcCaptureEntry *entry, XLogRecPtr want, bool urgent);
+
+#endif							/* SCDC_SHMEM_H */

@@ -1,0 +1,678 @@
+/*-------------------------------------------------------------------------
+ *
+ * api_track.c
+ *	  stream_track, stream_untrack, stream_sync.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/genam.h"
+#include "access/htup_details.h"
+#include "access/relation.h"
+#include "access/table.h"
+#include "access/xact.h"
+#include "access/xlog.h"
+#include "catalog/catalog.h"
+#include "catalog/indexing.h"
+#include "catalog/namespace.h"
+#include "catalog/pg_class.h"
+#include "catalog/pg_index.h"
+#include "catalog/pg_namespace.h"
+#include "catalog/pg_publication_rel.h"
+#include "catalog/pg_type.h"
+#include "commands/sequence.h"
+#include "commands/tablecmds.h"
+#include "fmgr.h"
+#include "miscadmin.h"
+#include "nodes/makefuncs.h"
+#include "pgstat.h"
+#include "replication/message.h"
+#include "storage/bufmgr.h"
+#include "storage/lmgr.h"
+#include "utils/acl.h"
+#include "utils/array.h"
+#include "utils/builtins.h"
+#include "utils/fmgroids.h"
+#include "utils/guc.h"
+#include "utils/lsyscache.h"
+#include "utils/pg_lsn.h"
+#include "utils/rel.h"
+#include "utils/snapmgr.h"
+#include "utils/syscache.h"
+#include "utils/timestamp.h"
+
+#include "capture/baseline.h"
+#include "capture/capture.h"
+#include "capture/decode.h"
+#include "capture/wait.h"
+#include "guc.h"
+#include "log/catalog.h"
+#include "log/changelog.h"
+#include "log/rows.h"
+#include "log/schema.h"
+#include "shmem.h"
+
+PG_FUNCTION_INFO_V1(streamcdc_track);
+PG_FUNCTION_INFO_V1(streamcdc_untrack);
+PG_FUNCTION_INFO_V1(streamcdc_sync);
+
+/* The last transaction of this session that tracked something. */
+static FullTransactionId tracking_xid = {0};
+
+static void
+must_be_owner(Oid relid)
+{
+	if (!pg_class_ownercheck(relid, GetUserId()))
+		aclcheck_error(ACLCHECK_NOT_OWNER, get_relkind_objtype(get_rel_relkind(relid)), get_rel_name(relid));
+}
+
+/* Refuses what cannot be tracked, before any lock is taken. */
+static void
+check_kind(Oid relid)
+{
+	HeapTuple	tuple = SearchSysCache1(RELOID, ObjectIdGetDatum(relid));
+	Form_pg_class form;
+	char	   *name;
+	char		relkind,
+				persistence;
+	Oid			nsp;
+
+	if (!HeapTupleIsValid(tuple))
+		ereport(ERROR,
+				(errcode(ERRCODE_UNDEFINED_TABLE),
+				 errmsg("relation with OID %u does not exist", relid)));
+	form = (Form_pg_class) GETSTRUCT(tuple);
+	name = pstrdup(NameStr(form->relname));
+	relkind = form->relkind;
+	persistence = form->relpersistence;
+	nsp = form->relnamespace;
+	ReleaseSysCache(tuple);
+
+	if (relkind != RELKIND_RELATION && relkind != RELKIND_PARTITIONED_TABLE)
+		ereport(ERROR,
+				(errcode(ERRCODE_WRONG_OBJECT_TYPE),
+				 errmsg("cannot track \"%s\"", name),
+				 errdetail_relkind_not_supported(relkind)));
+	if (IsCatalogRelationOid(relid) || IsCatalogNamespace(nsp) || relid < FirstNormalObjectId)
+		ereport(ERROR,
+				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+				 errmsg("cannot track \"%s\"", name),
+				 errdetail("System catalogs cannot be tracked.")));
+	if (nsp == get_namespace_oid("streamcdc", true))
+		ereport(ERROR,
+				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+				 errmsg("cannot track \"%s\"", name),
+				 errdetail("Tables of extension \"streamcdc\" cannot be tracked.")));
+	if (persistence != RELPERSISTENCE_PERMANENT)
+		ereport(ERROR,
+				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+				 errmsg("cannot track table \"%s\"", name),
+				 persistence == RELPERSISTENCE_TEMP ?
+				 errdetail("Temporary tables are not written to WAL.") :
+				 errdetail("Unlogged tables are not written to WAL."),
+				 persistence == RELPERSISTENCE_TEMP ? 0 :
+				 errhint("ALTER TABLE %s SET LOGGED;", quote_identifier(name))));
+	if (relkind == RELKIND_PARTITIONED_TABLE)
+		ereport(ERROR,
+				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+				 errmsg("cannot track table \"%s\"", name),
+				 errdetail("Partitioned tables are not supported yet."),
+				 errhint("Track its partitions.")));
+}
+
+/* Is the table in a publication with a column list?  REPLICA IDENTITY FULL would make its updates fail. */
+static void
+check_publications(Relation rel)
+{
+	Relation	pubrel = table_open(PublicationRelRelationId, AccessShareLock);
+	ScanKeyData key[1];
+	SysScanDesc scan;
+	HeapTuple	tuple;
+
+	ScanKeyInit(&key[0], Anum_pg_publication_rel_prrelid, BTEqualStrategyNumber, F_OIDEQ,
+				ObjectIdGetDatum(RelationGetRelid(rel)));
+	scan = systable_beginscan(pubrel, PublicationRelPrrelidPrpubidIndexId, true, NULL, 1, key);
+	while ((tuple = systable_getnext(scan)) != NULL)
+	{
+		bool		isnull;
+
+		heap_getattr(tuple, Anum_pg_publication_rel_prattrs, RelationGetDescr(pubrel), &isnull);
+		if (!isnull)
+			ereport(ERROR,
+					(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+					 errmsg("cannot track table \"%s\"", RelationGetRelationName(rel)),
+					 errdetail("It is in a publication with a column list, so updates and deletes would fail with the REPLICA IDENTITY FULL that tracking needs."),
+					 errhint("Publish all columns, or take the table out of the publication.")));
+	}
+	systable_endscan(scan);
+	table_close(pubrel, AccessShareLock);
+}
+
+static void
+check_columns(Relation rel)
+{
+	static const char *const reserved[] = {"_change_type", "_commit_version", "_commit_timestamp"};
+
+	for (int i = 0; i < (int) lengthof(reserved); i++)
+		if (get_attnum(RelationGetRelid(rel), reserved[i]) != InvalidAttrNumber)
+			ereport(ERROR,
+					(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+					 errmsg("cannot track table \"%s\"", RelationGetRelationName(rel)),
+					 errdetail("It has a column named \"%s\", which is the name of a change-feed column.", reserved[i]),
+					 errhint("Rename the column.")));
+}
+
+static bool
+usable_as_identity(Form_pg_index index, HeapTuple tuple)
+{
+	if (!index->indisunique || !index->indisvalid || !index->indislive ||
+		!heap_attisnull(tuple, Anum_pg_index_indpred, NULL) ||
+		!heap_attisnull(tuple, Anum_pg_index_indexprs, NULL))
+		return false;
+	for (int i = 0; i < index->indnkeyatts; i++)
+		if (index->indkey.values[i] <= 0)
+			return false;
+	return true;
+}
+
+/*
+ * Chooses the columns that identify a row: those asked for, else the primary
+ * key, else the replica identity index, else none.
+ */
+static void
+choose_identity(Relation rel, ArrayType *columns, ScdcStream *stream)
+{
+	AttrNumber	wanted[INDEX_MAX_KEYS];
+	int			nwanted = 0;
+	ListCell   *lc;
+	Oid			best = InvalidOid;
+
+	RelationGetIndexList(rel);	/* makes sure rd_pkindex and rd_replidindex are known */
+	if (columns)
+	{
+		Datum	   *elems;
+		bool	   *nulls;
+		int			n;
+
+		if (ARR_NDIM(columns) > 1)
+			ereport(ERROR,
+					(errcode(ERRCODE_ARRAY_SUBSCRIPT_ERROR),
+					 errmsg("identity columns must be a one-dimensional array")));
+		deconstruct_array(columns, NAMEOID, NAMEDATALEN, false, TYPALIGN_CHAR, &elems, &nulls, &n);
+		if (n == 0)
+			ereport(ERROR,
+					(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+					 errmsg("identity columns must not be empty"),
+					 errhint("Leave the argument out to use the primary key.")));
+		for (int i = 0; i < n; i++)
+		{
+			AttrNumber	att;
+			char	   *name;
+
+			if (nulls[i])
+				ereport(ERROR,
+						(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
+						 errmsg("identity columns must not be null")));
+			name = NameStr(*DatumGetName(elems[i]));
+			att = get_attnum(RelationGetRelid(rel), name);
+			if (att <= 0)
+				ereport(ERROR,
+						(errcode(ERRCODE_UNDEFINED_COLUMN),
+						 errmsg("column \"%s\" of table \"%s\" does not exist", name, RelationGetRelationName(rel))));
+			for (int j = 0; j < nwanted; j++)
+				if (wanted[j] == att)
+					ereport(ERROR,
+							(errcode(ERRCODE_DUPLICATE_COLUMN),
+							 errmsg("column \"%s\" is named twice as an identity column", name)));
+			if (nwanted == INDEX_MAX_KEYS)
+				ereport(ERROR,
+						(errcode(ERRCODE_TOO_MANY_COLUMNS),
+						 errmsg("more than %d identity columns", INDEX_MAX_KEYS)));
+			wanted[nwanted++] = att;
+		}
+	}
+
+	foreach(lc, RelationGetIndexList(rel))
+	{
+		Oid			indexoid = lfirst_oid(lc);
+		HeapTuple	tuple = SearchSysCache1(INDEXRELID, ObjectIdGetDatum(indexoid));
+		Form_pg_index index;
+		bool		take = false;
+
+		if (!HeapTupleIsValid(tuple))
+			continue;
+		index = (Form_pg_index) GETSTRUCT(tuple);
+		if (usable_as_identity(index, tuple))
+		{
+			if (columns)
+			{
+				int			found = 0;
+
+				for (int i = 0; i < index->indnkeyatts; i++)
+					for (int j = 0; j < nwanted; j++)
+						if (index->indkey.values[i] == wanted[j])
+							found++;
+				take = !OidIsValid(best) && found == nwanted && index->indnkeyatts == nwanted;
+			}
+			else
+				take = index->indisprimary || (index->indisreplident && !OidIsValid(best));
+			if (take)
+			{
+				best = indexoid;
+				stream->nidentity = index->indnkeyatts;
+				for (int i = 0; i < index->indnkeyatts; i++)
+					stream->identity[i] = index->indkey.values[i];
+			}
+		}
+		ReleaseSysCache(tuple);
+		if (take && !columns && index->indisprimary)
+			break;
+	}
+	if (columns && !OidIsValid(best))
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_COLUMN_REFERENCE),
+				 errmsg("there is no unique index on the identity columns of table \"%s\"", RelationGetRelationName(rel)),
+				 errhint("Name exactly the columns of a valid unique index without WHERE clause and expressions.")));
+	stream->identity_index = best;
+}
+
+static void
+set_replica_identity(Oid relid, char type, Oid index)
+{
+	AlterTableCmd *cmd = makeNode(AlterTableCmd);
+	ReplicaIdentityStmt *stmt = makeNode(ReplicaIdentityStmt);
+
+	stmt->identity_type = type;
+	if (type == REPLICA_IDENTITY_INDEX)
+		stmt->name = get_rel_name(index);
+	cmd->subtype = AT_ReplicaIdentity;
+	cmd->def = (Node *) stmt;
+	AlterTableInternal(relid, list_make1(cmd), false);
+	CommandCounterIncrement();
+}
+
+/* A hint for capture, at this transaction's place in WAL, to look at its tables. */
+static void
+emit_message(void)
+{
+	LogLogicalMessage(SCDC_MESSAGE_PREFIX, "look", 4, true);
+}
+
+static char *
+choose_on_truncate(FunctionCallInfo fcinfo, int arg)
+{
+	char	   *word = PG_ARGISNULL(arg) ? pstrdup("delete") : text_to_cstring(PG_GETARG_TEXT_PP(arg));
+
+	if (pg_strcasecmp(word, "forbid") == 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+				 errmsg("on_truncate => 'forbid' is not supported yet"),
+				 errhint("Use on_truncate => 'gap'.")));
+	if (pg_strcasecmp(word, "delete") == 0)
+		ereport(NOTICE,
+				(errmsg("TRUNCATE is recorded as a gap"),
+				 errdetail("on_truncate => 'delete' is not supported yet and acts as 'gap'.")));
+	else if (pg_strcasecmp(word, "gap") != 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("unrecognized value for on_truncate: \"%s\"", word),
+				 errhint("Accepted values are \"delete\", \"forbid\" and \"gap\".")));
+	return pstrdup("gap");
+}
+
+/* This database is a copy of a tracked one: what it says of its own slot and streams is about the other. */
+static void
+adopt_copy(Snapshot snapshot)
+{
+	ScdcSlot   *slot = scdc_slot_read(snapshot);
+	ListCell   *lc;
+
+	if (slot == NULL || !scdc_slot_is_foreign(slot))
+		return;
+	foreach(lc, scdc_stream_list(snapshot))
+	{
+		ScdcStream *s = lfirst(lc);
+		ScdcBlockInfo last;
+
+		if (s->state != SCDC_STATE_LIVE)
+			continue;
+		s->last_version = scdc_changelog_last(s->stream_id, snapshot, &last) ? last.last_version : s->base_version;
+		s->state = SCDC_STATE_GAP;
+		s->reason = "This database is a copy of one in which the table was tracked.";
+		scdc_stream_replace(s);
+		scdc_registry_delete(s->relid);
+	}
+	scdc_slot_forget();
+	CommandCounterIncrement();
+}
+
+static void
+check_server(void)
+{
+	scdc_require_preload();
+	if (!XLogLogicalInfoActive())
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("logical decoding is not enabled"),
+				 errhint("Set \"wal_level\" to \"logical\" and restart the server.")));
+	if (atoi(GetConfigOption("server_version_num", false, false)) < 150013)
+		ereport(WARNING,
+				(errmsg("this server version can lose changes in logical decoding"),
+				 errhint("Update to PostgreSQL 15.13 or later.")));
+}
+
+/*
+ * stream_track(table_name, identity_columns, baseline, retention, on_truncate)
+ *
+ * Begins to capture a table, from this transaction's commit on (api.md
+ * section 1).  Takes ACCESS EXCLUSIVE on the table until then.
+ */
+Datum
+streamcdc_track(PG_FUNCTION_ARGS)
+{
+	Oid			relid;
+	ArrayType  *columns = PG_ARGISNULL(1) ? NULL : PG_GETARG_ARRAYTYPE_P(1);
+	Relation	rel,
+				registry;
+	Snapshot	snapshot;
+	ScdcStream	stream = {0},
+			   *before;
+	uint64		bytes;
+
+	if (PG_ARGISNULL(0))
+		ereport(ERROR,
+				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
+				 errmsg("table name must not be null")));
+	relid = PG_GETARG_OID(0);
+	PreventCommandDuringRecovery("stream_track()");
+	check_server();
+	check_kind(relid);
+	must_be_owner(relid);
+
+	stream.baseline = PG_ARGISNULL(2) ? true : PG_GETARG_BOOL(2);
+	stream.retention = PG_ARGISNULL(3) ? NULL : PG_GETARG_INTERVAL_P(3);
+	if (stream.retention)
+	{
+		Interval	zero = {0};
+
+		if (DatumGetBool(DirectFunctionCall2(interval_lt, IntervalPGetDatum(stream.retention),
+											 IntervalPGetDatum(&zero))))
+			ereport(ERROR,
+					(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+					 errmsg("retention must not be negative")));
+	}
+	stream.on_truncate = choose_on_truncate(fcinfo, 4);
+
+	LockRelationOid(relid, AccessExclusiveLock);
+	rel = try_relation_open(relid, NoLock);
+	if (rel == NULL)
+		ereport(ERROR,
+				(errcode(ERRCODE_UNDEFINED_TABLE),
+				 errmsg("relation with OID %u does not exist", relid)));
+	/* things may have changed while we waited */
+	check_kind(relid);
+	must_be_owner(relid);
+	check_columns(rel);
+	check_publications(rel);
+	choose_identity(rel, columns, &stream);
+
+	/* until our transaction ends, this keeps a worker with nothing to do from ending */
+	registry = scdc_table_open(SCDC_REGISTRY, RowExclusiveLock);
+	snapshot = RegisterSnapshot(GetLatestSnapshot());
+	adopt_copy(snapshot);
+	UnregisterSnapshot(snapshot);
+	snapshot = RegisterSnapshot(GetLatestSnapshot());
+	before = scdc_stream_by_relid(relid, snapshot);
+	if (before && before->state != SCDC_STATE_UNTRACKED)
+		ereport(ERROR,
+				(errcode(ERRCODE_DUPLICATE_OBJECT),
+				 errmsg("table \"%s\" is already tracked", RelationGetRelationName(rel)),
+				 before->state == SCDC_STATE_GAP ?
+				 errhint("Its change log has ended with a gap; call stream_untrack() first to begin anew.") : 0));
+	UnregisterSnapshot(snapshot);
+
+	scdc_capture_ensure();
+
+	stream.stream_id = nextval_internal(scdc_index_oid("stream_id_seq"), false);
+	stream.relid = relid;
+	stream.schema_name = get_namespace_name(RelationGetNamespace(rel));
+	stream.table_name = pstrdup(RelationGetRelationName(rel));
+	stream.owner = rel->rd_rel->relowner;
+	stream.state = SCDC_STATE_LIVE;
+	/* a version once seen never comes again: without a baseline the first commit is base_version + 1 */
+	stream.base_version = before ? before->last_version + (stream.baseline ? 1 : 0) : 0;
+	stream.old_replica_identity = rel->rd_rel->relreplident;
+	stream.old_replica_index = rel->rd_rel->relreplident == REPLICA_IDENTITY_INDEX ? rel->rd_replidindex : InvalidOid;
+	stream.tracked_xid = GetTopFullTransactionId();
+	stream.tracked_at = GetCurrentTimestamp();
+	stream.last_version = -1;
+	bytes = (uint64) RelationGetNumberOfBlocks(rel) * BLCKSZ;
+	table_close(rel, NoLock);
+
+	if (stream.old_replica_identity != REPLICA_IDENTITY_FULL)
+		set_replica_identity(relid, REPLICA_IDENTITY_FULL, InvalidOid);
+	scdc_stream_insert(&stream);
+	scdc_registry_insert(relid, stream.stream_id, stream.base_version);
+	CommandCounterIncrement();
+	emit_message();
+	table_close(registry, NoLock);
+	tracking_xid = stream.tracked_xid;
+
+	ereport(NOTICE,
+			(errmsg("table \"%s\" has REPLICA IDENTITY FULL now, and is locked until this transaction ends",
+					stream.table_name),
+			 stream.baseline ?
+			 errdetail("About %s of existing rows will be copied in the background.",
+					   TextDatumGetCString(DirectFunctionCall1(pg_size_pretty, Int64GetDatum((int64) bytes)))) : 0));
+	PG_RETURN_VOID();
+}
+
+/*
+ * stream_untrack(table_name)
+ *
+ * Stops capturing a table at commit; its log is gone then, and the old
+ * REPLICA IDENTITY is back (api.md section 1).
+ */
+Datum
+streamcdc_untrack(PG_FUNCTION_ARGS)
+{
+	Oid			relid;
+	Snapshot	snapshot;
+	ScdcStream *stream;
+	ScdcBlockInfo last;
+	ScdcCaptureEntry *entry;
+	Relation	registry;
+	char	   *name;
+
+	if (PG_ARGISNULL(0))
+		ereport(ERROR,
+				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
+				 errmsg("table name must not be null")));
+	relid = PG_GETARG_OID(0);
+	PreventCommandDuringRecovery("stream_untrack()");
+	scdc_require_preload();
+	name = get_rel_name(relid);
+	if (name == NULL)
+		ereport(ERROR,
+				(errcode(ERRCODE_UNDEFINED_TABLE),
+				 errmsg("relation with OID %u does not exist", relid)));
+	must_be_owner(relid);
+
+	snapshot = RegisterSnapshot(GetLatestSnapshot());
+	stream = scdc_stream_by_relid(relid, snapshot);
+	UnregisterSnapshot(snapshot);
+	if (stream == NULL || stream->state == SCDC_STATE_UNTRACKED)
+		ereport(ERROR,
+				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+				 errmsg("table \"%s\" is not tracked", name),
+				 errdetail("Error condition: %s.", "UNSUPPORTED_FEATURE.CHANGE_DATA_CAPTURE_ON_RELATION")));
+
+	/* a copy under way holds a lock on the table */
+	entry = scdc_entry_find(MyDatabaseId);
+	if (entry)
+		scdc_baseline_cancel(entry, stream->stream_id);
+	LockRelationOid(relid, AccessExclusiveLock);
+	registry = scdc_table_open(SCDC_REGISTRY, RowExclusiveLock);
+
+	/*
+	 * From here on nobody else can write the table.  Let capture take in what
+	 * was written before, so that the last version is known and can never be
+	 * given out again.
+	 */
+	if (stream->state == SCDC_STATE_LIVE)
+	{
+		char	   *reason;
+		bool		complete = !FullTransactionIdEquals(stream->tracked_xid, GetTopFullTransactionIdIfAny()) &&
+		scdc_wait_captured(scdc_wal_target(), Max(scdc_read_timeout, 1000), &reason) == SCDC_WAIT_DONE;
+
+		snapshot = RegisterSnapshot(GetLatestSnapshot());
+		stream = scdc_stream_by_relid(relid, snapshot);
+		if (stream == NULL || stream->state != SCDC_STATE_LIVE)
+			ereport(ERROR,
+					(errcode(ERRCODE_T_R_SERIALIZATION_FAILURE),
+					 errmsg("table \"%s\" was untracked concurrently", name)));
+		stream->last_version = scdc_changelog_last(stream->stream_id, snapshot, &last) ? last.last_version :
+			stream->base_version;
+		UnregisterSnapshot(snapshot);
+		if (!complete)
+			stream->last_version += 1000000;	/* beyond what capture may still write */
+	}
+	else
+	{
+		/* given up: its gap is its last version, and capture does not know it any more, so its log goes here */
+		ScdcBaseline *baseline;
+
+		stream->last_version++;
+		snapshot = RegisterSnapshot(GetLatestSnapshot());
+		scdc_changelog_delete(stream->stream_id);
+		scdc_schema_delete(stream->stream_id, 0);
+		baseline = scdc_baseline_read(stream->stream_id, snapshot);
+		if (baseline)
+			scdc_baseline_delete(baseline);
+		UnregisterSnapshot(snapshot);
+	}
+
+	stream->state = SCDC_STATE_UNTRACKED;
+	scdc_stream_replace(stream);
+	scdc_registry_delete(relid);
+	CommandCounterIncrement();
+	if (stream->old_replica_identity == REPLICA_IDENTITY_INDEX && get_rel_name(stream->old_replica_index) == NULL)
+		stream->old_replica_identity = REPLICA_IDENTITY_DEFAULT;	/* the index was dropped meanwhile */
+	if (stream->old_replica_identity != REPLICA_IDENTITY_FULL)
+		set_replica_identity(relid, stream->old_replica_identity, stream->old_replica_index);
+	emit_message();
+	table_close(registry, NoLock);
+	PG_RETURN_VOID();
+}
+
+static bool
+baselines_complete(char **table_name)
+{
+	Snapshot	snapshot = RegisterSnapshot(GetLatestSnapshot());
+	ListCell   *lc;
+	bool		result = true;
+
+	foreach(lc, scdc_stream_list(snapshot))
+	{
+		ScdcStream *s = lfirst(lc);
+		ScdcBaseline *b;
+
+		if (s->state != SCDC_STATE_LIVE || !s->baseline)
+			continue;
+		b = scdc_baseline_read(s->stream_id, snapshot);
+		if (b == NULL || !b->complete)
+		{
+			*table_name = s->table_name;
+			result = false;
+			break;
+		}
+	}
+	UnregisterSnapshot(snapshot);
+	return result;
+}
+
+/*
+ * stream_sync(timeout) returns pg_lsn
+ *
+ * Waits until everything committed before the call is in the log, and
+ * baselines of tables tracked before it are complete (api.md section 1).
+ */
+Datum
+streamcdc_sync(PG_FUNCTION_ARGS)
+{
+	XLogRecPtr	target;
+	long		timeout = 10000;
+	TimestampTz give_up;
+	char	   *reason;
+	char	   *table_name = NULL;
+	ScdcCaptureEntry *entry;
+
+	scdc_require_preload();
+	PreventCommandDuringRecovery("stream_sync()");
+	if (!PG_ARGISNULL(0))
+	{
+		Interval   *i = PG_GETARG_INTERVAL_P(0);
+		double		ms = (i->time + ((double) i->day + 30.0 * i->month) * USECS_PER_DAY) / 1000.0;
+
+		if (ms < 0)
+			ereport(ERROR,
+					(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+					 errmsg("timeout must not be negative")));
+		timeout = ms > INT_MAX ? INT_MAX : (long) ms;
+	}
+	if (FullTransactionIdIsValid(tracking_xid) &&
+		FullTransactionIdEquals(tracking_xid, GetTopFullTransactionIdIfAny()))
+		ereport(ERROR,
+				(errcode(ERRCODE_ACTIVE_SQL_TRANSACTION),
+				 errmsg("cannot wait for capture in the transaction that began to track a table"),
+				 errhint("Commit first.")));
+
+	target = scdc_wal_target();
+	give_up = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), timeout);
+	{
+		Snapshot	snapshot = RegisterSnapshot(GetLatestSnapshot());
+		bool		empty = scdc_registry_is_empty(snapshot);
+
+		UnregisterSnapshot(snapshot);
+		if (empty)
+			PG_RETURN_LSN(target);	/* nothing is tracked, so nothing is missing */
+	}
+
+	switch (scdc_wait_captured(target, timeout, &reason))
+	{
+		case SCDC_WAIT_DONE:
+			break;
+		case SCDC_WAIT_STALLED:
+			ereport(ERROR,
+					(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+					 errmsg("capture is stalled"),
+					 errdetail_internal("%s", reason)));
+			break;
+		case SCDC_WAIT_TIMEOUT:
+			ereport(ERROR,
+					(errcode(ERRCODE_QUERY_CANCELED),
+					 errmsg("timed out while waiting for capture"),
+					 errdetail("Capture is " UINT64_FORMAT " bytes of WAL behind.",
+							   target > scdc_captured_lsn() ? target - scdc_captured_lsn() : 0)));
+			break;
+	}
+
+	entry = scdc_entry_get(MyDatabaseId);
+	while (!baselines_complete(&table_name))
+	{
+		long		left = TimestampDifferenceMilliseconds(GetCurrentTimestamp(), give_up);
+
+		if (left <= 0)
+			ereport(ERROR,
+					(errcode(ERRCODE_QUERY_CANCELED),
+					 errmsg("timed out while waiting for the baseline of table \"%s\"", table_name),
+					 errdetail("About " UINT64_FORMAT " of " UINT64_FORMAT " rows are copied.",
+							   pg_atomic_read_u64(&entry->baseline_done), pg_atomic_read_u64(&entry->baseline_total))));
+		ConditionVariablePrepareToSleep(&entry->cv);
+		if (!baselines_complete(&table_name))
+			(void) ConditionVariableTimedSleep(&entry->cv, Min(left, 500), PG_WAIT_EXTENSION);
+		ConditionVariableCancelSleep();
+	}
+	PG_RETURN_LSN(target);
+}

@@ -1,0 +1,43 @@
+/*-------------------------------------------------------------------------
+ *
+ * resolve.h
+ *	  From what a reader names to a stream that it may read.
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef SCDC_RESOLVE_H
+#define SCDC_RESOLVE_H
+
+#include "utils/snapshot.h"
+
+#include "log/catalog.h"
+
+typedef struct ScdcTarget
+{
+	ScdcStream *stream;
+	Oid			relid;			/* InvalidOid if the table was dropped */
+	char	   *name;			/* as messages call it: like regclass, dropped ones "name (dropped N)" */
+	bool		is_owner;		/* the caller has the owner's privileges */
+} ScdcTarget;
+
+/*
+ * The table a caller named (as text for regclass, or "name (dropped N)"), and
+ * its stream under the snapshot.  Raises 42P01, then 42501, then 0A000.
+ * Allocates in the current context.
+ */
+extern ScdcTarget *scdc_resolve_name(const char *name, Snapshot snapshot);
+extern ScdcTarget *scdc_resolve_relid(Oid relid, Snapshot snapshot);
+
+/* Raises 0A000 for a live table. */
+extern void scdc_not_tracked(Oid relid, const char *name, Snapshot snapshot) pg_attribute_noreturn();
+
+/* May the caller select all columns?  Row-level security is not looked at. */
+extern bool scdc_may_select(Oid relid);
+
+/* A relation's name as regclass shows it to the caller, quoted and qualified as needed. */
+extern char *scdc_relation_name(Oid relid);
+
+/* The name of a stream whose table was dropped. */
+extern char *scdc_dropped_name(const ScdcStream *stream);
+
+#endif							/* SCDC_RESOLVE_H */

@@ -1,0 +1,298 @@
+/*-------------------------------------------------------------------------
+ *
+ * typed_row.c
+ *	  A row out of the change log as a value of the table's row type of today.
+ *
+ * Columns are matched by their number, which a table never uses twice: a
+ * renamed column follows, a dropped one is left out, one that was added later
+ * has its fast default or NULL.  A column whose type has changed is cast as an
+ * assignment would; a value that was stored as text goes through the input
+ * function of today's type.
+ *
+ * If nothing of that is needed, the image is the row as it stands.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/htup_details.h"
+#include "access/tupdesc.h"
+#include "catalog/pg_type.h"
+#include "executor/executor.h"
+#include "funcapi.h"
+#include "nodes/makefuncs.h"
+#include "optimizer/optimizer.h"
+#include "parser/parse_coerce.h"
+#include "utils/builtins.h"
+#include "utils/lsyscache.h"
+#include "utils/memutils.h"
+#include "utils/typcache.h"
+
+#include "sql/typed_row.h"
+
+typedef enum TypedKind
+{
+	TYPED_CONSTANT,				/* NULL or the default of an added column */
+	TYPED_DIRECT,
+	TYPED_CAST,
+	TYPED_INPUT
+} TypedKind;
+
+typedef struct TypedColumn
+{
+	TypedKind	kind;
+	const char *name;
+	int			image_attno;
+	bool		isnull;			/* TYPED_CONSTANT */
+	Datum		value;
+	ExprState  *cast;			/* TYPED_CAST */
+	FmgrInfo	input;			/* TYPED_INPUT */
+	Oid			input_param;
+	int32		typmod;
+} TypedColumn;
+
+/* One for each schema, in ScdcRowSchema.plan. */
+typedef struct TypedPlan
+{
+	bool		as_is;			/* the image is the row */
+	TypedColumn *columns;		/* one for each attribute of the row type */
+} TypedPlan;
+
+struct ScdcTypedRows
+{
+	ScdcRowSchemas *schemas;
+	TupleDesc	desc;
+	MemoryContext context;
+	ExprContext *econtext;
+	Datum	   *values;
+	bool	   *isnull;
+	const char *column;			/* at work */
+};
+
+#define IMAGE_OFFSET	offsetof(HeapTupleHeaderData, t_infomask2)
+
+ScdcTypedRows *
+scdc_typed_rows_create(Oid row_type, ScdcRowSchemas *schemas)
+{
+	ScdcTypedRows *typed = palloc0(sizeof(ScdcTypedRows));
+
+	typed->schemas = schemas;
+	typed->desc = lookup_rowtype_tupdesc_copy(row_type, -1);
+	typed->context = CurrentMemoryContext;
+	typed->econtext = CreateStandaloneExprContext();
+	typed->values = palloc(Max(typed->desc->natts, 1) * sizeof(Datum));
+	typed->isnull = palloc(Max(typed->desc->natts, 1) * sizeof(bool));
+	return typed;
+}
+
+void
+scdc_typed_rows_end(ScdcTypedRows *typed)
+{
+	FreeExprContext(typed->econtext, true);
+}
+
+const char *
+scdc_typed_rows_column(const ScdcTypedRows *typed)
+{
+	return typed->column;
+}
+
+/* Value of an attribute that rows of the schema do not have. */
+static void
+constant_init(TypedColumn *tc, TupleDesc desc, int attno)
+{
+	tc->kind = TYPED_CONSTANT;
+	tc->value = getmissingattr(desc, attno + 1, &tc->isnull);
+}
+
+static void
+no_cast(ScdcTypedRows *typed, const ScdcSchema *schema, int attno, int64 version)
+{
+	Form_pg_attribute att = TupleDescAttr(typed->desc, attno);
+	char	   *name = pstrdup(NameStr(att->attname));
+	char	   *type_now = format_type_with_typemod(att->atttypid, att->atttypmod);
+	const char *type_then = schema->columns[attno].type_name;
+	int64		changed;
+
+	if (scdc_row_schemas_type_change(typed->schemas, schema, attno, version, &changed))
+		ereport(ERROR,
+				(errcode(ERRCODE_CANNOT_COERCE),
+				 errmsg("column \"%s\" was of type %s before version " INT64_FORMAT ", which cannot be cast to %s",
+						name, type_then, changed, type_now),
+				 errhint("Read versions before " INT64_FORMAT " as jsonb, with the table's name as the first argument.",
+						 changed)));
+	ereport(ERROR,
+			(errcode(ERRCODE_CANNOT_COERCE),
+			 errmsg("column \"%s\" is of type %s in version " INT64_FORMAT ", which cannot be cast to %s",
+					name, type_then, version, type_now),
+			 errdetail("Its type has changed after the newest version."),
+			 errhint("Read these versions as jsonb, with the table's name as the first argument.")));
+}
+
+static void
+cast_init(ScdcTypedRows *typed, TypedColumn *tc, const ScdcSchema *schema, int attno, int64 version)
+{
+	Form_pg_attribute att = TupleDescAttr(typed->desc, attno);
+	const ScdcColumn *column = &schema->columns[attno];
+	CaseTestExpr *source = makeNode(CaseTestExpr);
+	Node	   *expr;
+
+	source->typeId = column->raw_type;
+	source->typeMod = column->type == column->raw_type ? column->typmod : -1;
+	source->collation = column->collation;
+	expr = coerce_to_target_type(NULL, (Node *) source, source->typeId, att->atttypid, att->atttypmod,
+								 COERCION_ASSIGNMENT, COERCE_IMPLICIT_CAST, -1);
+	if (expr == NULL)
+		no_cast(typed, schema, attno, version);
+	tc->kind = TYPED_CAST;
+	tc->cast = ExecInitExpr(expression_planner((Expr *) expr), NULL);
+}
+
+static void
+column_init(ScdcTypedRows *typed, TypedColumn *tc, int attno, const ScdcSchema *schema, int64 version)
+{
+	Form_pg_attribute att = TupleDescAttr(typed->desc, attno);
+	const ScdcColumn *column;
+
+	tc->name = NameStr(att->attname);
+	if (att->attisdropped)
+	{
+		tc->kind = TYPED_CONSTANT;
+		tc->isnull = true;
+		return;
+	}
+	if (attno >= schema->ncolumns)
+	{
+		constant_init(tc, typed->desc, attno);
+		return;
+	}
+	column = &schema->columns[attno];
+	Assert(!column->dropped);	/* a column does not come back */
+	tc->image_attno = column->image_attno;
+
+	if (column->storage != SCDC_STORE_RAW)
+	{
+		/* the values were good once: a domain's constraints of today are not asked */
+		int32		typmod = att->atttypmod;
+		Oid			base = getBaseTypeAndTypmod(att->atttypid, &typmod);
+		Oid			input;
+
+		tc->kind = TYPED_INPUT;
+		getTypeInputInfo(base, &input, &tc->input_param);
+		fmgr_info_cxt(input, &tc->input, typed->context);
+		tc->typmod = typmod;
+	}
+	else if (column->type == att->atttypid && (column->typmod == att->atttypmod || att->atttypmod == -1))
+		tc->kind = TYPED_DIRECT;
+	else
+		cast_init(typed, tc, schema, attno, version);
+}
+
+/* Is a row of the schema laid out like the row type, in every attribute? */
+static bool
+is_as_is(const TypedPlan *plan, const ScdcSchema *schema, TupleDesc desc)
+{
+	if (!schema->as_table || schema->ncolumns != desc->natts)
+		return false;
+	for (int i = 0; i < desc->natts; i++)
+	{
+		Form_pg_attribute att = TupleDescAttr(desc, i);
+		const ScdcColumn *column = &schema->columns[i];
+
+		if (column->dropped != att->attisdropped ||
+			(!att->attisdropped && plan->columns[i].kind != TYPED_DIRECT) ||
+			column->attlen != att->attlen || column->attbyval != att->attbyval || column->attalign != att->attalign)
+			return false;
+	}
+	return true;
+}
+
+static TypedPlan *
+plan_create(ScdcTypedRows *typed, const ScdcSchema *schema, int64 version)
+{
+	MemoryContext old = MemoryContextSwitchTo(typed->context);
+	TypedPlan  *plan = palloc0(sizeof(TypedPlan));
+
+	plan->columns = palloc0(Max(typed->desc->natts, 1) * sizeof(TypedColumn));
+	for (int i = 0; i < typed->desc->natts; i++)
+		column_init(typed, &plan->columns[i], i, schema, version);
+	plan->as_is = is_as_is(plan, schema, typed->desc);
+	MemoryContextSwitchTo(old);
+	return plan;
+}
+
+static Datum
+row_of_image(ScdcTypedRows *typed, ScdcBytes image)
+{
+	Size		len = IMAGE_OFFSET + image.len;
+	HeapTupleHeader row;
+
+	if (image.len < SizeofHeapTupleHeader - IMAGE_OFFSET)
+		ereport(ERROR,
+				(errcode(ERRCODE_DATA_CORRUPTED),
+				 errmsg("row image in the change log is damaged")));
+	row = palloc(len);
+	HeapTupleHeaderSetDatumLength(row, len);
+	HeapTupleHeaderSetTypeId(row, typed->desc->tdtypeid);
+	HeapTupleHeaderSetTypMod(row, typed->desc->tdtypmod);
+	ItemPointerSetInvalid(&row->t_ctid);
+	memcpy((char *) row + IMAGE_OFFSET, image.data, image.len);
+	if (HeapTupleHeaderGetNatts(row) != typed->desc->natts || row->t_hoff > len)
+		ereport(ERROR,
+				(errcode(ERRCODE_DATA_CORRUPTED),
+				 errmsg("row image in the change log does not fit its schema")));
+	return PointerGetDatum(row);
+}
+
+static Datum
+column_value(ScdcTypedRows *typed, TypedColumn *tc, Datum stored, bool *isnull)
+{
+	switch (tc->kind)
+	{
+		case TYPED_CONSTANT:
+			break;
+		case TYPED_DIRECT:
+			return stored;
+		case TYPED_CAST:
+			typed->econtext->caseValue_datum = stored;
+			typed->econtext->caseValue_isNull = false;
+			return ExecEvalExprSwitchContext(tc->cast, typed->econtext, isnull);
+		case TYPED_INPUT:
+			return InputFunctionCall(&tc->input, TextDatumGetCString(stored), tc->input_param, tc->typmod);
+	}
+	elog(ERROR, "unexpected kind of column: %d", (int) tc->kind);
+}
+
+Datum
+scdc_typed_row(ScdcTypedRows *typed, ScdcRowView *view, int64 version)
+{
+	TypedPlan  *plan = view->schema->plan;
+	Datum		result;
+
+	if (plan == NULL)
+		plan = view->schema->plan = plan_create(typed, view->schema->schema, version);
+	if (plan->as_is)
+		return row_of_image(typed, view->image);
+
+	scdc_row_view_split(view);
+	for (int i = 0; i < typed->desc->natts; i++)
+	{
+		TypedColumn *tc = &plan->columns[i];
+
+		if (tc->kind == TYPED_CONSTANT)
+		{
+			typed->values[i] = tc->value;
+			typed->isnull[i] = tc->isnull;
+			continue;
+		}
+		typed->isnull[i] = view->isnull[tc->image_attno];
+		if (typed->isnull[i])
+			continue;
+		typed->column = tc->name;
+		typed->values[i] = column_value(typed, tc, view->values[tc->image_attno], &typed->isnull[i]);
+	}
+	typed->column = NULL;
+	result = HeapTupleGetDatum(heap_form_tuple(typed->desc, typed->values, typed->isnull));
+	ResetExprContext(typed->econtext);
+	return result;
+}

@@ -1,0 +1,28 @@
+/*-------------------------------------------------------------------------
+ *
+ * typed_row.h
+ *	  A row out of the change log as a value of the table's row type of today.
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef SCDC_TYPED_ROW_H
+#define SCDC_TYPED_ROW_H
+
+#include "sql/row.h"
+
+typedef struct ScdcTypedRows ScdcTypedRows;
+
+/* Lives in the current context, as do the plans made for each of the schemas. */
+extern ScdcTypedRows *scdc_typed_rows_create(Oid row_type, ScdcRowSchemas *schemas);
+extern void scdc_typed_rows_end(ScdcTypedRows *typed);
+
+/*
+ * The row as a composite datum, in the current context.  version is where it
+ * is from, for messages.
+ */
+extern Datum scdc_typed_row(ScdcTypedRows *typed, ScdcRowView *view, int64 version);
+
+/* Name of the column that an error under way belongs to; NULL if none. */
+extern const char *scdc_typed_rows_column(const ScdcTypedRows *typed);
+
+#endif							/* SCDC_TYPED_ROW_H */

@@ -1,0 +1,1004 @@
+/*-------------------------------------------------------------------------
+ *
+ * test_collapse.c
+ *	  Unit test of src/collapse/collapse.c.
+ *
+ * Logs and results are written in a small notation.  A row is a number, its
+ * identity, and a letter, its image.  In a log, words are events, numbered
+ * from 1 in their commit, and "|" ends a commit:
+ *
+ *		+1a		insert		-1a		delete		1a>1b	update
+ *
+ * In a result each word is version.seq:, then one of - (delete), + (insert),
+ * < (update pre-image), > (update post-image), then the row.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres_fe.h"
+
+#include <time.h>
+
+#include "collapse/collapse.h"
+#include "tap.h"
+
+#define RANDOM_LOGS		10000
+
+/* ---- the caller's side: rows that count how they are treated ---- */
+
+typedef struct Row
+{
+	int			id;
+	int			image;
+	bool		emitted;
+	bool		released;
+	struct Row *next;			/* of all rows of the run */
+} Row;
+
+typedef struct Run
+{
+	Row		   *rows;
+	bool		weak_hash;
+	bool		complaint;		/* a row was used or released after its release, or out of order */
+	int			emitted;
+	ScdcChangeRow last;
+	bool		quiet;			/* do not keep the result */
+	char	   *result;
+	size_t		result_len;
+	size_t		result_size;
+} Run;
+
+static Row *
+new_row(Run *run, int id, int image)
+{
+	Row		   *row = malloc(sizeof(Row));
+
+	row->id = id;
+	row->image = image;
+	row->emitted = false;
+	row->released = false;
+	row->next = run->rows;
+	run->rows = row;
+	return row;
+}
+
+static const Row *
+live(Run *run, const void *handle)
+{
+	const Row  *row = handle;
+
+	if (row->released)
+		run->complaint = true;
+	return row;
+}
+
+static uint32
+hash(const void *row, void *arg)
+{
+	Run		   *run = arg;
+	int			id = live(run, row)->id;
+
+	return run->weak_hash ? (uint32) id % 2 : (uint32) id;
+}
+
+static bool
+same_identity(const void *a, const void *b, void *arg)
+{
+	return live(arg, a)->id == live(arg, b)->id;
+}
+
+static bool
+same_image(const void *a, const void *b, void *arg)
+{
+	return live(arg, a)->id == live(arg, b)->id && live(arg, a)->image == live(arg, b)->image;
+}
+
+static void
+append_result(Run *run, const char *word)
+{
+	size_t		len = strlen(word);
+
+	if (run->result_size < run->result_len + len + 2)
+	{
+		run->result_size = (run->result_size + len + 2) * 2;
+		run->result = realloc(run->result, run->result_size);
+	}
+	if (run->result_len > 0)
+		run->result[run->result_len++] = ' ';
+	memcpy(run->result + run->result_len, word, len + 1);
+	run->result_len += len;
+}
+
+static void
+print_change(char *word, size_t size, ScdcChangeType type, int64 version, int64 seq, int id, int image)
+{
+	snprintf(word, size, INT64_FORMAT "." INT64_FORMAT ":%c%d%c",
+			 version, seq, "-+<>"[type], id, image);
+}
+
+static void
+emit(const ScdcChangeRow *change, void *arg)
+{
+	Run		   *run = arg;
+	Row		   *row = unconstify(Row *, live(run, change->row));
+	char		word[100];
+
+	if (row->emitted || change->timestamp != change->version * 1000)
+		run->complaint = true;
+	if (run->emitted > 0 &&
+		(change->version < run->last.version ||
+		 (change->version == run->last.version && change->seq < run->last.seq)))
+		run->complaint = true;
+	row->emitted = true;
+	run->last = *change;
+	run->emitted++;
+	if (run->quiet)
+		return;
+	print_change(word, sizeof(word), change->type, change->version, change->seq, row->id, row->image);
+	append_result(run, word);
+}
+
+static void
+release_row(const void *handle, void *arg)
+{
+	Row		   *row = unconstify(Row *, live(arg, handle));
+
+	row->released = true;
+}
+
+static void
+run_begin(Run *run)
+{
+	memset(run, 0, sizeof(*run));
+	run->result = calloc(1, 16);
+	run->result_size = 16;
+}
+
+/* Frees the rows; true if each was released, and nothing else was wrong. */
+static bool
+run_end(Run *run)
+{
+	bool		good = !run->complaint;
+
+	while (run->rows != NULL)
+	{
+		Row		   *row = run->rows;
+
+		run->rows = row->next;
+		if (!row->released)
+			good = false;
+		free(row);
+	}
+	free(run->result);
+	return good;
+}
+
+static ScdcCollapse *
+create(Run *run, bool identity, ScdcDeduplication mode, bool compute_updates)
+{
+	ScdcCollapseOps ops;
+
+	ops.hash = identity ? hash : NULL;
+	ops.same_identity = identity ? same_identity : NULL;
+	ops.same_image = same_image;
+	ops.emit = emit;
+	ops.release = release_row;
+	ops.arg = run;
+	return scdc_collapse_create(&ops, mode, compute_updates);
+}
+
+/* Feeds one event in the notation of the logs. */
+static void
+feed_word(Run *run, ScdcCollapse *c, const char *word, int64 version, int64 seq)
+{
+	Row		   *old_row = NULL;
+	Row		   *brought = NULL;
+	int			id;
+	int			id2;
+	char		image;
+	char		image2;
+
+	if (sscanf(word, "%d%c>%d%c", &id, &image, &id2, &image2) == 4 && *word != '+' && *word != '-')
+	{
+		old_row = new_row(run, id, image);
+		brought = new_row(run, id2, image2);
+	}
+	else
+	{
+		sscanf(word + 1, "%d%c", &id, &image);
+		if (*word == '+')
+			brought = new_row(run, id, image);
+		else
+			old_row = new_row(run, id, image);
+	}
+	scdc_collapse_event(c, version, version * 1000, seq, old_row, brought);
+}
+
+static void
+feed_log(Run *run, ScdcCollapse *c, const char *log)
+{
+	char	   *copy = strdup(log);
+	char	   *word;
+	int64		version = 1;
+	int64		seq = 0;
+
+	for (word = strtok(copy, " "); word != NULL; word = strtok(NULL, " "))
+	{
+		if (strcmp(word, "|") == 0)
+		{
+			scdc_collapse_end_commit(c);
+			version++;
+			seq = 0;
+		}
+		else
+			feed_word(run, c, word, version, ++seq);
+	}
+	if (seq > 0)
+		scdc_collapse_end_commit(c);
+	free(copy);
+}
+
+static void
+check_with(const char *name, bool identity, ScdcDeduplication mode, bool compute_updates,
+		   const char *log, const char *expected)
+{
+	static const char *const modes[] = {"none", "dropCarryovers", "netChanges"};
+	int			weak;
+
+	for (weak = 0; weak <= (identity ? 1 : 0); weak++)
+	{
+		Run			run;
+		ScdcCollapse *c;
+		char		title[300];
+		char	   *result;
+
+		snprintf(title, sizeof(title), "%s (%s%s%s%s)", name, modes[mode],
+				 compute_updates ? ", updates" : "", identity ? "" : ", no identity",
+				 weak ? ", colliding hash" : "");
+		run_begin(&run);
+		run.weak_hash = weak;
+		c = create(&run, identity, mode, compute_updates);
+		feed_log(&run, c, log);
+		scdc_collapse_finish(c);
+		pfree(c);
+		result = strdup(run.result);
+		if (!run_end(&run))
+		{
+			ok(false, title);
+			diag("a row was not released once, or came out of order");
+		}
+		else
+			is_str(result, expected, title);
+		free(result);
+	}
+}
+
+#define NONE	SCDC_DEDUP_NONE
+#define DROP	SCDC_DEDUP_DROP_CARRYOVERS
+#define NET		SCDC_DEDUP_NET_CHANGES
+
+/* ---- row-level passes ---- */
+
+static void
+test_plain(void)
+{
+	check_with("no events", true, DROP, false, "", "");
+	check_with("no events", true, NET, true, "", "");
+	check_with("insert", true, DROP, false, "+1a", "1.1:+1a");
+	check_with("delete", true, DROP, false, "-1a", "1.1:-1a");
+	check_with("update", true, NONE, false, "1a>1b", "1.1:-1a 1.1:+1b");
+	check_with("update", true, DROP, false, "1a>1b", "1.1:-1a 1.1:+1b");
+	check_with("update", true, DROP, true, "1a>1b", "1.1:<1a 1.1:>1b");
+	check_with("several rows", true, DROP, true, "+1a -2a 3a>3b | 1a>1b",
+			   "1.1:+1a 1.2:-2a 1.3:<3a 1.3:>3b 2.1:<1a 2.1:>1b");
+	check_with("one row in several commits", true, DROP, false, "+1a | 1a>1b | -1b",
+			   "1.1:+1a 2.1:-1a 2.1:+1b 3.1:-1b");
+}
+
+static void
+test_netting(void)
+{
+	check_with("insert..delete", true, NONE, false, "+1a -1a", "");
+	check_with("insert..delete", true, DROP, true, "+1a -1a", "");
+	check_with("insert..update..delete", true, NONE, false, "+1a 1a>1b -1b", "");
+	check_with("insert..update", true, DROP, true, "+1a 1a>1b", "1.2:+1b");
+	check_with("insert..update..update", true, DROP, false, "+1a 1a>1b +2a 1b>1c", "1.3:+2a 1.4:+1c");
+	check_with("delete..insert", true, DROP, false, "-1a +1b", "1.2:-1a 1.2:+1b");
+	check_with("delete..insert", true, DROP, true, "-1a +1b", "1.2:<1a 1.2:>1b");
+	check_with("delete..insert of the same", true, DROP, true, "-1a +1a", "");
+	check_with("delete..insert..delete", true, DROP, true, "-1a +1b -1b", "1.3:-1a");
+	check_with("delete..insert of the same..delete", true, DROP, true, "-1a +1a -1a", "1.3:-1a");
+	check_with("update..update", true, DROP, true, "1a>1b 1b>1c", "1.2:<1a 1.2:>1c");
+	check_with("update..delete", true, DROP, true, "1a>1b 1b>1c -1c", "1.3:-1a");
+	check_with("insert..delete..insert", true, DROP, true, "+1a -1a +1b", "1.3:+1b");
+	check_with("place of the last event", true, DROP, true, "1a>1b 2a>2b 1b>1c",
+			   "1.2:<2a 1.2:>2b 1.3:<1a 1.3:>1c");
+
+	/* carry-overs */
+	check_with("A->B->A", true, DROP, false, "1a>1b 1b>1a", "");
+	check_with("A->B->A", true, DROP, true, "1a>1b 1b>1a", "");
+	check_with("A->B->A", true, NONE, false, "1a>1b 1b>1a", "1.2:-1a 1.2:+1a");
+	check_with("A->B->A", true, NET, true, "1a>1b 1b>1a", "");
+	check_with("no-op update", true, NONE, false, "1a>1a", "1.1:-1a 1.1:+1a");
+	check_with("no-op update", true, DROP, false, "1a>1a", "");
+	check_with("no-op update", true, DROP, true, "1a>1a", "");
+	check_with("no-op update", true, NET, false, "1a>1a", "");
+	check_with("no-op updates among others", true, DROP, true, "1a>1a 2a>2b 3a>3a", "1.2:<2a 1.2:>2b");
+	check_with("update..no-op update", true, DROP, true, "1a>1b 1b>1b", "1.2:<1a 1.2:>1b");
+	check_with("insert..no-op update", true, NONE, false, "+1a 1a>1a", "1.2:+1a");
+
+	/* changes of the key */
+	check_with("key change", true, DROP, false, "1a>2a", "1.1:-1a 1.1:+2a");
+	check_with("key change is no update", true, DROP, true, "2a>1a", "1.1:-2a 1.1:+1a");
+	check_with("key change, not alone", true, DROP, true, "+9a 2a>1a", "1.1:+9a 1.2:-2a 1.2:+1a");
+	check_with("key change, not alone, downwards", true, DROP, true, "+9a 1a>2a", "1.1:+9a 1.2:-1a 1.2:+2a");
+	check_with("key change, identities met before", true, DROP, true, "-1a +1b 2a>3a 1b>2b",
+			   "1.3:+3a 1.4:-1a 1.4:<2a 1.4:>2b");
+	check_with("key change and back", true, DROP, true, "1a>2a 2a>1a", "");
+	check_with("key change and back", true, NONE, false, "1a>2a 2a>1a", "1.2:-1a 1.2:+1a");
+	check_with("key change and back, changed", true, DROP, true, "1a>2a 2a>1b", "1.2:<1a 1.2:>1b");
+	check_with("chain 1->2->3", true, DROP, true, "1a>2a 2a>3a", "1.1:-1a 1.2:+3a");
+	check_with("insert and chain", true, DROP, true, "+1a 1a>2a 2a>3b", "1.3:+3b");
+	check_with("insert, chain and delete", true, NONE, false, "+1a 1a>2a 2a>3b -3b", "");
+	check_with("shift up from the end", true, DROP, true, "2b>3b 1a>2a", "1.1:+3b 1.2:-1a 1.2:<2b 1.2:>2a");
+	check_with("swap by a third key", true, DROP, true, "1a>9a 2b>1b 9a>2a",
+			   "1.2:<1a 1.2:>1b 1.3:<2b 1.3:>2a");
+	check_with("swap by a third key", true, NONE, false, "1a>9a 2b>1b 9a>2a",
+			   "1.2:-1a 1.2:+1b 1.3:-2b 1.3:+2a");
+	check_with("swap, constraint deferred", true, DROP, true, "1a>2a 2b>1b",
+			   "1.2:<2b 1.2:>2a 1.2:<1a 1.2:>1b");
+	check_with("swap of equal rows, constraint deferred", true, DROP, true, "1a>2a 2a>1a", "");
+	check_with("shift up, constraint deferred", true, DROP, true, "1a>2a 2b>3b 3c>4c",
+			   "1.1:-1a 1.2:<2b 1.2:>2a 1.3:<3c 1.3:>3b 1.3:+4c");
+	check_with("insert before the old row leaves", true, DROP, true, "+1b -1a", "1.2:<1a 1.2:>1b");
+	check_with("all to one key and apart again", true, DROP, true, "1a>0a 2b>0b 3c>0c 0a>1d 0b>2e 0c>3f",
+			   "1.4:<1a 1.4:>1d 1.5:<2b 1.5:>2e 1.6:<3c 1.6:>3f");
+}
+
+static void
+test_broken_contract(void)
+{
+	check_with("two inserts", true, DROP, true, "+1a +1b", "1.1:+1a 1.2:+1b");
+	check_with("two equal inserts", true, DROP, true, "+1a +1a", "1.1:+1a 1.2:+1a");
+	check_with("two deletes", true, DROP, true, "-1a -1b", "1.1:-1a 1.2:-1b");
+	check_with("two updates of the same", true, DROP, true, "1a>1b 1a>1c", "1.1:-1a 1.1:+1b 1.2:-1a 1.2:+1c");
+	check_with("two no-op updates of two rows", true, DROP, true, "1a>1a -2x 1b>1b",
+			   "1.1:-1a 1.1:+1a 1.2:-2x 1.3:-1b 1.3:+1b");
+	check_with("two deletes, one insert", true, DROP, true, "-1a +2a -1b +1c",
+			   "1.1:-1a 1.2:+2a 1.3:-1b 1.4:+1c");
+	check_with("two inserts, one deleted", true, DROP, true, "+1a +1b -1a", "1.3:+1b");
+	check_with("net changes: deletes come first", true, NET, true, "+1a -1b +1c", "1.2:<1b 1.3:>1c");
+	check_with("net changes: two inserts", true, NET, true, "+1a +1b", "1.2:+1b");
+	check_with("net changes: two deletes", true, NET, true, "-1a -1b", "1.1:-1a");
+}
+
+static void
+test_without_identity(void)
+{
+	check_with("events by themselves", false, DROP, false, "+1a 1a>1b -1b 2a>3a",
+			   "1.1:+1a 1.2:-1a 1.2:+1b 1.3:-1b 1.4:-2a 1.4:+3a");
+	check_with("A->B->A", false, DROP, false, "1a>1b 1b>1a", "1.1:-1a 1.1:+1b 1.2:-1b 1.2:+1a");
+	check_with("carry-over", false, DROP, false, "+2a 1a>1a -2a", "1.1:+2a 1.3:-2a");
+	check_with("carry-over", false, NONE, false, "1a>1a | +1a", "1.1:-1a 1.1:+1a 2.1:+1a");
+	check_with("duplicates", false, DROP, false, "+1a +1a -1a", "1.1:+1a 1.2:+1a 1.3:-1a");
+}
+
+/* ---- net changes ---- */
+
+typedef struct Cell
+{
+	const char *name;
+	const char *log;
+	const char *plain;			/* result with compute_updates off */
+	const char *updates;		/* and on */
+} Cell;
+
+static const Cell cells[] = {
+	{"insert..delete", "+1a | 1a>1b | -1b", "", ""},
+	{"insert..insert", "+1a | -1a | +1c", "3.1:+1c", "3.1:+1c"},
+	{"insert..update", "+1a | 1a>1b | 1b>1c", "3.1:+1c", "3.1:+1c"},
+	{"update..update", "1a>1b | 1b>1c | 1c>1d", "1.1:-1a 3.1:+1d", "1.1:<1a 3.1:>1d"},
+	{"update..insert", "1a>1b | -1b | +1c", "1.1:-1a 3.1:+1c", "1.1:<1a 3.1:>1c"},
+	{"delete..update", "-1a | +1b | 1b>1c", "1.1:-1a 3.1:+1c", "1.1:<1a 3.1:>1c"},
+	{"delete..insert", "-1a | +1b", "1.1:-1a 2.1:+1b", "1.1:<1a 2.1:>1b"},
+	{"update..delete", "1a>1b | 1b>1c | -1c", "1.1:-1a", "1.1:-1a"},
+	{"delete..delete", "-1a | +1b | -1b", "1.1:-1a", "1.1:-1a"},
+	{"single insert", "+1a", "1.1:+1a", "1.1:+1a"},
+	{"single delete", "-1a", "1.1:-1a", "1.1:-1a"},
+	{"single update", "1a>1b", "1.1:-1a 1.1:+1b", "1.1:<1a 1.1:>1b"},
+	{"A->B->A over commits is a change", "1a>1b | 1b>1a", "1.1:-1a 2.1:+1a", "1.1:<1a 2.1:>1a"},
+	{"delete and the same again", "-1a | +1a", "1.1:-1a 2.1:+1a", "1.1:<1a 2.1:>1a"},
+	{"carry-over is no event", "1a>1b | 1b>1b | +2a", "1.1:-1a 1.1:+1b 3.1:+2a", "1.1:<1a 1.1:>1b 3.1:+2a"},
+	{"insert then delete in one commit", "+1a -1a | +1b", "2.1:+1b", "2.1:+1b"},
+	{"netting in a commit first", "-1a +1b 1b>1c | 1c>1d", "1.3:-1a 2.1:+1d", "1.3:<1a 2.1:>1d"},
+	{"rows go to their own commits", "1a>1b 2a>2b | +3a 2b>2c | 1b>1c",
+		"1.1:-1a 1.2:-2a 2.1:+3a 2.2:+2c 3.1:+1c", "1.1:<1a 1.2:<2a 2.1:+3a 2.2:>2c 3.1:>1c"},
+	{"key change", "+1a | 1a>2a", "2.1:+2a", "2.1:+2a"},
+	{"key change of what was there", "1a>1b | 1b>2b", "1.1:-1a 2.1:+2b", "1.1:-1a 2.1:+2b"},
+	{"key change, alone", "2a>1a", "1.1:-2a 1.1:+1a", "1.1:-2a 1.1:+1a"},
+	{"key change, later in its commit", "+9a 2a>1a", "1.1:+9a 1.2:-2a 1.2:+1a", "1.1:+9a 1.2:-2a 1.2:+1a"},
+	{"swap", "1a>9a 2b>1b 9a>2a", "1.2:-1a 1.2:+1b 1.3:-2b 1.3:+2a", "1.2:<1a 1.2:>1b 1.3:<2b 1.3:>2a"},
+};
+
+static void
+test_net_changes(void)
+{
+	size_t		i;
+
+	for (i = 0; i < lengthof(cells); i++)
+	{
+		check_with(cells[i].name, true, NET, false, cells[i].log, cells[i].plain);
+		check_with(cells[i].name, true, NET, true, cells[i].log, cells[i].updates);
+	}
+}
+
+static void
+test_use(void)
+{
+	Run			run;
+	ScdcCollapse *c;
+	char	   *result;
+
+	/* without an end of the last commit, and with one too many */
+	run_begin(&run);
+	c = create(&run, true, DROP, false);
+	feed_word(&run, c, "+1a", 1, 1);
+	scdc_collapse_end_commit(c);
+	scdc_collapse_end_commit(c);
+	feed_word(&run, c, "+2a", 2, 1);
+	feed_word(&run, c, "+3a", 2, 2);
+	scdc_collapse_finish(c);
+	pfree(c);
+	result = strdup(run.result);
+	ok(run_end(&run), "finish ends the last commit: rows are released");
+	is_str(result, "1.1:+1a 2.1:+2a 2.2:+3a", "finish ends the last commit: rows are emitted");
+	free(result);
+}
+
+/* ---- large commits ---- */
+
+#define LARGE	100000
+
+static void
+test_large(void)
+{
+	ScdcDeduplication mode;
+	Run			run;
+	ScdcCollapse *c;
+	int			i;
+
+	for (mode = DROP; mode <= NET; mode++)
+	{
+		/* many keys, touched again in the opposite order, so that the result must be sorted */
+		run_begin(&run);
+		run.quiet = true;
+		c = create(&run, true, mode, true);
+		for (i = 0; i < LARGE; i++)
+			scdc_collapse_event(c, 1, 1000, i, new_row(&run, i, 'a'), new_row(&run, i, 'b'));
+		for (i = LARGE - 1; i >= 0; i--)
+			scdc_collapse_event(c, 1, 1000, 2 * LARGE - i, new_row(&run, i, 'b'), new_row(&run, i, 'c'));
+		scdc_collapse_finish(c);
+		pfree(c);
+		is_int(run.emitted, 2 * LARGE, "many keys in one commit");
+		ok(run_end(&run), "many keys in one commit: order and releases");
+
+		/* one key */
+		run_begin(&run);
+		run.quiet = true;
+		c = create(&run, true, mode, true);
+		for (i = 0; i < LARGE; i++)
+			scdc_collapse_event(c, 1, 1000, i, new_row(&run, 1, i), new_row(&run, 1, i + 1));
+		scdc_collapse_finish(c);
+		pfree(c);
+		is_int(run.emitted, 2, "many events of one key in one commit");
+		ok(run_end(&run), "many events of one key in one commit: order and releases");
+
+		/* all rows share a key for a while; they leave in the order they came */
+		run_begin(&run);
+		run.quiet = true;
+		c = create(&run, true, mode, true);
+		for (i = 0; i < LARGE; i++)
+			scdc_collapse_event(c, 1, 1000, i, new_row(&run, i + 1, i), new_row(&run, 0, i));
+		for (i = 0; i < LARGE; i++)
+			scdc_collapse_event(c, 1, 1000, LARGE + i, new_row(&run, 0, i), new_row(&run, i + 1, i + 1));
+		scdc_collapse_finish(c);
+		pfree(c);
+		is_int(run.emitted, 2 * LARGE, "a key shared by many for a while");
+		ok(run_end(&run), "a key shared by many for a while: order and releases");
+
+		/* small commits behind a large one */
+		run_begin(&run);
+		run.quiet = true;
+		c = create(&run, true, mode, true);
+		for (i = 0; i < LARGE; i++)
+			scdc_collapse_event(c, 1, 1000, i, NULL, new_row(&run, i, 'a'));
+		for (i = 0; i < LARGE; i++)
+		{
+			scdc_collapse_end_commit(c);
+			scdc_collapse_event(c, i + 2, (i + 2) * 1000, 1, new_row(&run, i, 'a'), new_row(&run, i, 'b'));
+			scdc_collapse_event(c, i + 2, (i + 2) * 1000, 2, new_row(&run, i, 'b'), new_row(&run, i, 'c'));
+		}
+		scdc_collapse_finish(c);
+		pfree(c);
+		is_int(run.emitted, mode == NET ? LARGE : 3 * LARGE, "small commits behind a large one");
+		ok(run_end(&run), "small commits behind a large one: order and releases");
+	}
+}
+
+/* ---- random logs against a model ----
+ *
+ * The model nets nothing.  It keeps the table itself, and compares it before
+ * and after each commit; net changes are section 8 read aloud over the rows
+ * that result.  It and the generator are one, since a log must be possible.
+ */
+
+#define IDS			6
+#define MAX_ROWS	40
+#define MAX_COMMITS 8
+#define MAX_OUT		2000
+
+/* A row of the model's table. */
+typedef struct TableRow
+{
+	int			id;
+	int			image;
+	bool		written;		/* by the commit under way */
+} TableRow;
+
+typedef struct ModelChange
+{
+	ScdcChangeType type;
+	int			version;
+	int			seq;
+	int			rank;			/* among the rows of one event */
+	int			id;
+	int			image;
+} ModelChange;
+
+typedef struct Table
+{
+	TableRow	rows[MAX_ROWS];
+	int			nrows;
+
+	/* at the start of the commit */
+	TableRow	old[IDS];
+	bool		existed[IDS];
+	bool		left[IDS];		/* that row was deleted or updated since */
+
+	/* place of the last event */
+	int			last_seq[IDS];
+	bool		last_reached[IDS];
+
+	ModelChange out[MAX_OUT];
+	int			nout;
+} Table;
+
+static Table table;
+
+static void
+model_begin_commit(void)
+{
+	int			i;
+
+	memset(table.existed, 0, sizeof(table.existed));
+	memset(table.left, 0, sizeof(table.left));
+	memset(table.last_seq, 0, sizeof(table.last_seq));
+	for (i = 0; i < table.nrows; i++)
+	{
+		table.rows[i].written = false;
+		table.old[table.rows[i].id] = table.rows[i];
+		table.existed[table.rows[i].id] = true;
+	}
+}
+
+static void
+model_delete(int i, int seq)
+{
+	int			id = table.rows[i].id;
+
+	if (!table.rows[i].written)
+		table.left[id] = true;
+	table.last_seq[id] = seq;
+	table.last_reached[id] = false;
+	table.rows[i] = table.rows[--table.nrows];
+}
+
+static void
+model_insert(int id, int image, int seq)
+{
+	TableRow   *row = &table.rows[table.nrows++];
+
+	row->id = id;
+	row->image = image;
+	row->written = true;
+	table.last_seq[id] = seq;
+	table.last_reached[id] = true;
+}
+
+static int
+model_count(int id)
+{
+	int			n = 0;
+	int			i;
+
+	for (i = 0; i < table.nrows; i++)
+		n += table.rows[i].id == id;
+	return n;
+}
+
+/* Would two equal rows stand beside each other?  Then it is open which of them leaves. */
+static bool
+model_has(int id, int image)
+{
+	int			i;
+
+	for (i = 0; i < table.nrows; i++)
+		if (table.rows[i].id == id && table.rows[i].image == image)
+			return true;
+	return false;
+}
+
+static void
+model_out(ScdcChangeType type, int version, int id, int image, bool post)
+{
+	ModelChange *out = &table.out[table.nout++];
+
+	out->type = type;
+	out->version = version;
+	out->seq = table.last_seq[id];
+	out->rank = 2 * table.last_reached[id] + post;
+	out->id = id;
+	out->image = image;
+}
+
+static void
+model_end_commit(int version, ScdcDeduplication mode, bool compute_updates)
+{
+	int			i;
+	int			id;
+
+	for (id = 0; id < IDS; id++)
+	{
+		TableRow   *now = NULL;
+		bool		before = table.existed[id] && table.left[id];
+
+		for (i = 0; i < table.nrows; i++)
+			if (table.rows[i].id == id && table.rows[i].written)
+				now = &table.rows[i];
+		if (before && now != NULL)
+		{
+			if (mode != NONE && now->image == table.old[id].image)
+				continue;
+			model_out(compute_updates ? SCDC_CHANGE_UPDATE_PREIMAGE : SCDC_CHANGE_DELETE,
+					  version, id, table.old[id].image, false);
+			model_out(compute_updates ? SCDC_CHANGE_UPDATE_POSTIMAGE : SCDC_CHANGE_INSERT,
+					  version, id, now->image, true);
+		}
+		else if (before)
+			model_out(SCDC_CHANGE_DELETE, version, id, table.old[id].image, false);
+		else if (now != NULL)
+			model_out(SCDC_CHANGE_INSERT, version, id, now->image, true);
+	}
+}
+
+static int
+compare_changes(const void *a, const void *b)
+{
+	const ModelChange *x = a;
+	const ModelChange *y = b;
+
+	if (x->version != y->version)
+		return x->version < y->version ? -1 : 1;
+	if (x->seq != y->seq)
+		return x->seq < y->seq ? -1 : 1;
+	return x->rank - y->rank;
+}
+
+/* Section 8. */
+static void
+model_net_changes(bool compute_updates)
+{
+	ModelChange kept[MAX_OUT];
+	int			nkept = 0;
+	int			id;
+	int			i;
+
+	for (id = 0; id < IDS; id++)
+	{
+		ModelChange *first = NULL;
+		ModelChange *last = NULL;
+		bool		before;
+		bool		after;
+
+		for (i = 0; i < table.nout; i++)
+		{
+			ModelChange *out = &table.out[i];
+			bool		delete_like = out->type == SCDC_CHANGE_DELETE || out->type == SCDC_CHANGE_UPDATE_PREIMAGE;
+
+			if (out->id != id)
+				continue;
+			if (first == NULL || out->version < first->version ||
+				(out->version == first->version && delete_like))
+				first = out;
+			if (last == NULL || out->version > last->version ||
+				(out->version == last->version && !delete_like))
+				last = out;
+		}
+		if (first == NULL)
+			continue;
+		before = first->type == SCDC_CHANGE_DELETE || first->type == SCDC_CHANGE_UPDATE_PREIMAGE;
+		after = last->type == SCDC_CHANGE_INSERT || last->type == SCDC_CHANGE_UPDATE_POSTIMAGE;
+		if (before)
+		{
+			kept[nkept] = *first;
+			kept[nkept++].type = after && compute_updates ? SCDC_CHANGE_UPDATE_PREIMAGE : SCDC_CHANGE_DELETE;
+		}
+		if (after)
+		{
+			kept[nkept] = *last;
+			kept[nkept++].type = before && compute_updates ? SCDC_CHANGE_UPDATE_POSTIMAGE : SCDC_CHANGE_INSERT;
+		}
+	}
+	memcpy(table.out, kept, nkept * sizeof(ModelChange));
+	table.nout = nkept;
+}
+
+/* The log fed so far, for a failure's report. */
+static char log_text[10000];
+
+static void
+log_word(const char *format, ...)
+{
+	size_t		len = strlen(log_text);
+	va_list		args;
+
+	va_start(args, format);
+	vsnprintf(log_text + len, sizeof(log_text) - len, format, args);
+	va_end(args);
+}
+
+/* One possible event, to the collapse and to the model. */
+static bool
+random_event(Run *run, ScdcCollapse *c, int version, int seq, bool deferred)
+{
+	int			id = random_below(IDS);
+	int			image = 'a' + random_below(3);
+	int			i = table.nrows > 0 ? (int) random_below(table.nrows) : -1;
+	Row		   *old_row = NULL;
+	Row		   *brought = NULL;
+	int			action = random_below(4);
+
+	if (action != 0 && i < 0)
+		return false;
+	if (action >= 2 && random_below(3))
+		id = table.rows[i].id;	/* most updates keep the key */
+	if (action != 1)
+	{
+		bool		moves = action == 0 || table.rows[i].id != id;
+
+		if (moves && (deferred ? model_has(id, image) : model_count(id) > 0))
+			return false;
+		if (!moves && model_count(id) > 1)
+			return false;
+	}
+
+	if (action != 0)
+	{
+		old_row = new_row(run, table.rows[i].id, table.rows[i].image);
+		log_word(action == 1 ? "-%d%c " : "%d%c", old_row->id, old_row->image);
+	}
+	if (action != 1)
+	{
+		brought = new_row(run, id, image);
+		log_word(action == 0 ? "+%d%c " : ">%d%c ", id, image);
+	}
+	if (old_row != NULL)
+		model_delete(i, seq);
+	if (brought != NULL)
+		model_insert(id, image, seq);
+	scdc_collapse_event(c, version, version * 1000, seq, old_row, brought);
+	return true;
+}
+
+/* A commit must leave each key with one row. */
+static void
+resolve_duplicates(Run *run, ScdcCollapse *c, int version, int *seq)
+{
+	int			i = 0;
+
+	while (i < table.nrows)
+	{
+		if (model_count(table.rows[i].id) > 1)
+		{
+			Row		   *row = new_row(run, table.rows[i].id, table.rows[i].image);
+
+			log_word("-%d%c ", row->id, row->image);
+			model_delete(i, ++*seq);
+			scdc_collapse_event(c, version, version * 1000, *seq, row, NULL);
+			i = 0;
+		}
+		else
+			i++;
+	}
+}
+
+static bool
+random_log(void)
+{
+	static const struct
+	{
+		ScdcDeduplication mode;
+		bool		compute_updates;
+	}			combinations[] = {{NONE, false}, {DROP, false}, {DROP, true}, {NET, false}, {NET, true}};
+	int			n = random_below(lengthof(combinations));
+	ScdcDeduplication mode = combinations[n].mode;
+	bool		compute_updates = combinations[n].compute_updates;
+	bool		deferred = random_below(2);
+	int			commits = 1 + random_below(MAX_COMMITS);
+	int			version;
+	Run			run;
+	Run			expected;
+	ScdcCollapse *c;
+	bool		good;
+	int			i;
+
+	memset(&table, 0, sizeof(table));
+	log_text[0] = '\0';
+	run_begin(&run);
+	run_begin(&expected);
+	run.weak_hash = random_below(2);
+	c = create(&run, true, mode, compute_updates);
+
+	/* some rows are there before the log begins */
+	for (i = 0; i < IDS; i++)
+		if (random_below(2))
+			model_insert(i, 'a' + random_below(3), 0);
+
+	for (version = 1; version <= commits; version++)
+	{
+		int			events = random_below(12);
+		int			seq = 0;
+
+		model_begin_commit();
+		while (events-- > 0)
+			if (table.nrows < MAX_ROWS && random_event(&run, c, version, seq + 1, deferred))
+				seq++;
+		resolve_duplicates(&run, c, version, &seq);
+		scdc_collapse_end_commit(c);
+		model_end_commit(version, mode, compute_updates);
+		log_word("| ");
+	}
+	scdc_collapse_finish(c);
+	pfree(c);
+
+	if (mode == NET)
+		model_net_changes(compute_updates);
+	qsort(table.out, table.nout, sizeof(ModelChange), compare_changes);
+	for (i = 0; i < table.nout; i++)
+	{
+		ModelChange *out = &table.out[i];
+		char		word[100];
+
+		print_change(word, sizeof(word), out->type, out->version, out->seq, out->id, out->image);
+		append_result(&expected, word);
+	}
+
+	good = strcmp(run.result, expected.result) == 0;
+	if (!good)
+	{
+		diag("mode %d, updates %d, log: %s", mode, compute_updates, log_text);
+		diag("got      %s", run.result);
+		diag("expected %s", expected.result);
+	}
+	run_end(&expected);
+	if (!run_end(&run))
+	{
+		diag("a row was not released once, or came out of order: %s", log_text);
+		good = false;
+	}
+	return good;
+}
+
+static void
+test_random_logs(void)
+{
+	int			failures = 0;
+	int			i;
+
+	for (i = 0; i < RANDOM_LOGS && failures < 5; i++)
+		if (!random_log())
+			failures++;
+	is_int(failures, 0, "random logs agree with the model");
+}
+
+/*
+ * Logs that no table can have written.  What must still hold: nothing is
+ * lost (inserts minus deletes of each image stay the same), handles are
+ * released once, the order is right.
+ */
+static bool
+random_broken_log(void)
+{
+	Run			run;
+	ScdcCollapse *c;
+	ScdcDeduplication mode = random_below(3);
+	bool		compute_updates = mode != NONE && random_below(2);
+	int			balance[3][3] = {{0}};
+	int			commits = 1 + random_below(4);
+	int			version;
+	char	   *word;
+	bool		good = true;
+	int			i;
+
+	run_begin(&run);
+	run.weak_hash = random_below(2);
+	c = create(&run, true, mode, compute_updates);
+	for (version = 1; version <= commits; version++)
+	{
+		int			events = random_below(30);
+		int			seq;
+
+		for (seq = 1; seq <= events; seq++)
+		{
+			int			action = random_below(3);
+			Row		   *old_row = action != 0 ? new_row(&run, random_below(3), 'a' + random_below(3)) : NULL;
+			Row		   *brought = action != 1 ? new_row(&run, random_below(3), 'a' + random_below(3)) : NULL;
+
+			if (old_row != NULL)
+				balance[old_row->id][old_row->image - 'a']--;
+			if (brought != NULL)
+				balance[brought->id][brought->image - 'a']++;
+			scdc_collapse_event(c, version, version * 1000, seq, old_row, brought);
+		}
+		scdc_collapse_end_commit(c);
+	}
+	scdc_collapse_finish(c);
+	pfree(c);
+
+	if (mode != NET)
+	{
+		for (word = strtok(run.result, " "); word != NULL; word = strtok(NULL, " "))
+		{
+			char		sign;
+			int			id;
+			char		image;
+
+			if (sscanf(word, "%*d.%*d:%c%d%c", &sign, &id, &image) != 3)
+				good = false;
+			else
+				balance[id][image - 'a'] += sign == '-' || sign == '<' ? 1 : -1;
+		}
+		for (i = 0; i < 9; i++)
+			if (balance[i / 3][i % 3] != 0)
+				good = false;
+	}
+	return run_end(&run) && good;
+}
+
+static void
+test_random_broken_logs(void)
+{
+	int			failures = 0;
+	int			i;
+
+	for (i = 0; i < RANDOM_LOGS; i++)
+		if (!random_broken_log())
+			failures++;
+	is_int(failures, 0, "random logs that break the contract lose nothing");
+}
+
+int
+main(void)
+{
+	setvbuf(stdout, NULL, _IOLBF, 0);
+	seed_random((uint64_t) time(NULL));
+	test_plain();
+	test_netting();
+	test_broken_contract();
+	test_without_identity();
+	test_net_changes();
+	test_use();
+	test_large();
+	test_random_logs();
+	test_random_broken_logs();
+	return done_testing();
+}
