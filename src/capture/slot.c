@@ -189,17 +189,25 @@ bool
 scdc_slot_read_record(void)
 {
 	char	   *error = NULL;
-	XLogRecord *record = XLogReadRecord(ctx->reader, &error);
+	XLogRecord *record;
+	MemoryContext old;
 
+	/* the reader allocates what it keeps (its buffer, for one) in the current context, so that must live as long as it */
+	old = MemoryContextSwitchTo(ctx->context);
+	record = XLogReadRecord(ctx->reader, &error);
 	if (error)
 		ereport(ERROR,
 				(errcode_for_file_access(),
 				 errmsg("could not read WAL for capture: %s", error)));
 	if (record == NULL)
+	{
+		MemoryContextSwitchTo(old);
 		return false;
+	}
 	if (!saw_foreign_wal && is_foreign(ctx->reader))
 		saw_foreign_wal = true;
 	LogicalDecodingProcessRecord(ctx, ctx->reader);
+	MemoryContextSwitchTo(old);
 	return true;
 }
 

@@ -50,18 +50,26 @@ enum
 	Natts_blocks = Anum_changes
 };
 
+/* A block row taken out of the scan. */
+typedef struct BlockRow
+{
+	HeapTuple	tuple;			/* NULL: there is none */
+	ScdcBlockInfo info;
+	Datum		versions;		/* in the tuple, maybe pointing out of line */
+	Datum		changes;
+} BlockRow;
+
 struct ScdcLogScan
 {
 	int64		first_version;
 	Relation	blocks;
 	Relation	index;
 	SysScanDesc scan;
-	ScdcBlockInfo info;			/* of the current block */
-	bool		on_block;
-	Datum		versions;		/* its byte strings, maybe out of line; valid until the next row */
-	Datum		changes;
+	BlockRow	row;			/* the current block */
+	BlockRow	ahead;			/* and the one after it */
 	ScdcBlockReader reader;
-	MemoryContext context;		/* the current block's bytes */
+	MemoryContext rows_context; /* the tuples */
+	MemoryContext block_context;	/* the current block's bytes */
 };
 
 /* ---------------------------------------------------------------------
@@ -200,6 +208,36 @@ scdc_changelog_last_before(int64 stream_id, int64 version, Snapshot snapshot, Sc
  * ---------------------------------------------------------------------
  */
 
+/* Takes the next row that may hold a version we want out of the index scan. */
+static void
+fetch_row(ScdcLogScan *scan, BlockRow *row)
+{
+	MemoryContext old = MemoryContextSwitchTo(scan->rows_context);
+	TupleDesc	desc = RelationGetDescr(scan->blocks);
+	Datum		values[Natts_blocks];
+	bool		isnull[Natts_blocks];
+	HeapTuple	tuple;
+
+	row->tuple = NULL;
+	while ((tuple = systable_getnext_ordered(scan->scan, ForwardScanDirection)) != NULL)
+	{
+		heap_deform_tuple(tuple, desc, values, isnull);
+		info_of_row(values, &row->info);
+
+		/* earlier blocks of a version that spans many, the last of which goes on to ours */
+		if (row->info.last_version < scan->first_version)
+			continue;
+
+		/* the scan's own tuple goes away with its next step */
+		row->tuple = heap_copytuple(tuple);
+		heap_deform_tuple(row->tuple, desc, values, isnull);
+		row->versions = values[Anum_versions - 1];
+		row->changes = values[Anum_changes - 1];
+		break;
+	}
+	MemoryContextSwitchTo(old);
+}
+
 ScdcLogScan *
 scdc_changelog_scan_begin(int64 stream_id, int64 first_version, Snapshot snapshot)
 {
@@ -213,64 +251,60 @@ scdc_changelog_scan_begin(int64 stream_id, int64 first_version, Snapshot snapsho
 		from = before.first_version;
 
 	scan->first_version = first_version;
-	scan->context = AllocSetContextCreate(CurrentMemoryContext, "streamcdc block", ALLOCSET_DEFAULT_SIZES);
+	scan->rows_context = CurrentMemoryContext;
+	scan->block_context = AllocSetContextCreate(CurrentMemoryContext, "streamcdc block", ALLOCSET_DEFAULT_SIZES);
 	scan->blocks = scdc_table_open(SCDC_BLOCKS, AccessShareLock);
 	scan->index = index_open(scdc_index_oid(BLOCKS_KEY), AccessShareLock);
 	ScanKeyInit(&key[0], Anum_stream_id, BTEqualStrategyNumber, F_INT8EQ, Int64GetDatum(stream_id));
 	ScanKeyInit(&key[1], Anum_first_version, BTGreaterEqualStrategyNumber, F_INT8GE, Int64GetDatum(from));
 	scan->scan = systable_beginscan_ordered(scan->blocks, scan->index, snapshot, 2, key);
+	fetch_row(scan, &scan->ahead);
 	return scan;
 }
 
 bool
 scdc_changelog_scan_next(ScdcLogScan *scan, ScdcBlockInfo *info)
 {
-	HeapTuple	tuple;
-	Datum		values[Natts_blocks];
-	bool		isnull[Natts_blocks];
+	if (scan->row.tuple)
+		heap_freetuple(scan->row.tuple);
+	scan->row = scan->ahead;
+	if (scan->row.tuple == NULL)
+		return false;
+	fetch_row(scan, &scan->ahead);
+	*info = scan->row.info;
+	return true;
+}
 
-	scan->on_block = false;
-	while ((tuple = systable_getnext_ordered(scan->scan, ForwardScanDirection)) != NULL)
-	{
-		heap_deform_tuple(tuple, RelationGetDescr(scan->blocks), values, isnull);
-		info_of_row(values, &scan->info);
-
-		/* earlier blocks of a version that spans many, the last of which goes on to ours */
-		if (scan->info.last_version < scan->first_version)
-			continue;
-
-		scan->versions = values[Anum_versions - 1];
-		scan->changes = values[Anum_changes - 1];
-		scan->on_block = true;
-		*info = scan->info;
-		return true;
-	}
-	return false;
+bool
+scdc_changelog_scan_continues(ScdcLogScan *scan)
+{
+	return scan->ahead.tuple != NULL && scan->ahead.info.first_version == scan->row.info.last_version;
 }
 
 ScdcBlockReader *
 scdc_changelog_scan_open(ScdcLogScan *scan, bool with_changes)
 {
+	BlockRow   *row = &scan->row;
 	MemoryContext old;
 	const char *err;
 	bytea	   *versions;
 
-	Assert(scan->on_block);
-	MemoryContextReset(scan->context);
-	old = MemoryContextSwitchTo(scan->context);
+	Assert(row->tuple != NULL);
+	MemoryContextReset(scan->block_context);
+	old = MemoryContextSwitchTo(scan->block_context);
 
-	versions = DatumGetByteaPP(scan->versions);
+	versions = DatumGetByteaPP(row->versions);
 	if (!scdc_block_open_versions(&scan->reader, VARDATA_ANY(versions), VARSIZE_ANY_EXHDR(versions), &err))
-		scdc_changelog_damaged(&scan->info, err);
+		scdc_changelog_damaged(&row->info, err);
 	if (with_changes)
 	{
-		bytea	   *changes = DatumGetByteaPP(scan->changes);
+		bytea	   *changes = DatumGetByteaPP(row->changes);
 
 		if (!scdc_block_open_changes(&scan->reader, VARDATA_ANY(changes), VARSIZE_ANY_EXHDR(changes), &err))
-			scdc_changelog_damaged(&scan->info, err);
+			scdc_changelog_damaged(&row->info, err);
 
 		/* decompressed by now; a copy fetched from out of line is not needed any more */
-		if ((Pointer) changes != DatumGetPointer(scan->changes))
+		if ((Pointer) changes != DatumGetPointer(row->changes))
 			pfree(changes);
 	}
 	MemoryContextSwitchTo(old);
@@ -284,7 +318,7 @@ scdc_changelog_scan_event(ScdcLogScan *scan, ScdcEvent *event, const ScdcVersion
 	int			result = scdc_block_next(&scan->reader, event, version, &err);
 
 	if (result < 0)
-		scdc_changelog_damaged(&scan->info, err);
+		scdc_changelog_damaged(&scan->row.info, err);
 	return result > 0;
 }
 
@@ -294,7 +328,11 @@ scdc_changelog_scan_end(ScdcLogScan *scan)
 	systable_endscan_ordered(scan->scan);
 	index_close(scan->index, AccessShareLock);
 	table_close(scan->blocks, AccessShareLock);
-	MemoryContextDelete(scan->context);
+	MemoryContextDelete(scan->block_context);
+	if (scan->row.tuple)
+		heap_freetuple(scan->row.tuple);
+	if (scan->ahead.tuple)
+		heap_freetuple(scan->ahead.tuple);
 	pfree(scan);
 }
 

@@ -71,6 +71,9 @@ typedef struct ScdcLogScan ScdcLogScan;
 extern ScdcLogScan *scdc_changelog_scan_begin(int64 stream_id, int64 first_version, Snapshot snapshot);
 extern bool scdc_changelog_scan_next(ScdcLogScan *scan, ScdcBlockInfo *info);	/* false at the end */
 
+/* Does the current block's last version go on in the next block? */
+extern bool scdc_changelog_scan_continues(ScdcLogScan *scan);
+
 /*
  * Opens the current block: the directory, and with_changes the events too.
  * Raises XX001 naming stream and version if the block is damaged.  Valid until the next call.

@@ -28,6 +28,7 @@ typedef struct ChangeReader
 	bool		compute_updates;
 	ScdcPutChange put;
 	void	   *arg;
+	ScdcLogScan *scan;
 
 	/* the commit under way */
 	bool		in_commit;
@@ -230,10 +231,7 @@ touches_rows_once(const ScdcVersion *counts)
 	return counts->updates == 0 && (counts->inserts == 0 || counts->deletes == 0);
 }
 
-/*
- * v is the commit's entry in the block where it begins.  If it is the last
- * one there, the commit may go on in the next block.
- */
+/* v is the commit's entry in the block where it begins; it may go on in the next ones. */
 static bool
 is_direct(ChangeReader *r, const ScdcVersion *v, const ScdcBlockReader *block, bool has_identity)
 {
@@ -248,7 +246,7 @@ is_direct(ChangeReader *r, const ScdcVersion *v, const ScdcBlockReader *block, b
 		return true;
 	if (!touches_rows_once(v))
 		return false;
-	if (v->version == block->versions[block->nversions - 1].version)
+	if (v->version == block->versions[block->nversions - 1].version && scdc_changelog_scan_continues(r->scan))
 		(void) scdc_changelog_version_counts(stream->stream_id, v->version, r->read->snapshot, &total);
 	return touches_rows_once(&total);
 }
@@ -297,6 +295,12 @@ read_event(ChangeReader *r, const ScdcVersion *v, const ScdcBlockReader *block, 
 		elog(ERROR, "event of version " INT64_FORMAT " has no rows", v->version);
 
 	check_identity(r, schema, v->version);
+	if (schema->nkeys == 0 && !r->direct)
+	{
+		/* the identity was dropped in the middle of the commit */
+		scdc_collapse_end_commit(r->collapse);
+		r->direct = true;
+	}
 	if (r->direct)
 		direct_event(r, schema, event);
 	else
@@ -305,14 +309,14 @@ read_event(ChangeReader *r, const ScdcVersion *v, const ScdcBlockReader *block, 
 
 /* False when the range has ended. */
 static bool
-read_block(ChangeReader *r, ScdcLogScan *scan, const ScdcBlockInfo *info, ScdcVersionRange range)
+read_block(ChangeReader *r, const ScdcBlockInfo *info, ScdcVersionRange range)
 {
-	ScdcBlockReader *block = scdc_changelog_scan_open(scan, true);
+	ScdcBlockReader *block = scdc_changelog_scan_open(r->scan, true);
 	ScdcRowSchema *schema = info->schema_number != 0 ? scdc_row_schema(r->schemas, info->schema_number) : NULL;
 	ScdcEvent	event;
 	const ScdcVersion *v;
 
-	while (scdc_changelog_scan_event(scan, &event, &v))
+	while (scdc_changelog_scan_event(r->scan, &event, &v))
 	{
 		CHECK_FOR_INTERRUPTS();
 		if (v->version < range.first)
@@ -336,7 +340,6 @@ scdc_read_changes(const ScdcRead *read, ScdcRowSchemas *schemas, ScdcVersionRang
 		.put = put,
 		.arg = arg,
 	};
-	ScdcLogScan *scan;
 	ScdcBlockInfo info;
 
 	if (range.first > range.last)
@@ -347,13 +350,13 @@ scdc_read_changes(const ScdcRead *read, ScdcRowSchemas *schemas, ScdcVersionRang
 	if (read->target->stream->nidentity > 0)
 		collapse_create(&r);
 
-	scan = scdc_changelog_scan_begin(read->target->stream->stream_id, range.first, read->snapshot);
-	while (scdc_changelog_scan_next(scan, &info) && info.first_version <= range.last)
+	r.scan = scdc_changelog_scan_begin(read->target->stream->stream_id, range.first, read->snapshot);
+	while (scdc_changelog_scan_next(r.scan, &info) && info.first_version <= range.last)
 	{
-		if (!read_block(&r, scan, &info, range))
+		if (!read_block(&r, &info, range))
 			break;
 	}
-	scdc_changelog_scan_end(scan);
+	scdc_changelog_scan_end(r.scan);
 
 	end_commit(&r);
 	if (r.collapse)

@@ -24,6 +24,7 @@
 #include "optimizer/optimizer.h"
 #include "parser/parse_coerce.h"
 #include "utils/builtins.h"
+#include "utils/guc.h"
 #include "utils/lsyscache.h"
 #include "utils/memutils.h"
 #include "utils/typcache.h"
@@ -70,6 +71,21 @@ struct ScdcTypedRows
 };
 
 #define IMAGE_OFFSET	offsetof(HeapTupleHeaderData, t_infomask2)
+
+/*
+ * Text that was stored under fixed settings must be read under them where it
+ * would mean something else.  The rest stays as the caller has it: casts may
+ * depend on it.
+ */
+int
+scdc_pin_input_settings(void)
+{
+	int			nestlevel = NewGUCNestLevel();
+
+	(void) set_config_option("DateStyle", "ISO", PGC_USERSET, PGC_S_SESSION, GUC_ACTION_SAVE, true, 0, false);
+	(void) set_config_option("IntervalStyle", "postgres", PGC_USERSET, PGC_S_SESSION, GUC_ACTION_SAVE, true, 0, false);
+	return nestlevel;
+}
 
 ScdcTypedRows *
 scdc_typed_rows_create(Oid row_type, ScdcRowSchemas *schemas)

@@ -16,6 +16,9 @@ typedef struct ScdcTypedRows ScdcTypedRows;
 extern ScdcTypedRows *scdc_typed_rows_create(Oid row_type, ScdcRowSchemas *schemas);
 extern void scdc_typed_rows_end(ScdcTypedRows *typed);
 
+/* Like scdc_pin_output_settings, for values that were stored as text. */
+extern int	scdc_pin_input_settings(void);
+
 /*
  * The row as a composite datum, in the current context.  version is where it
  * is from, for messages.
