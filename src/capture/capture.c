@@ -47,6 +47,7 @@ PGDLLEXPORT void scdc_capture_main(Datum arg);
 
 #define PASS_TIME_MAX	100		/* ms of decoding before what is there is written */
 #define IDLE_NAP		1000	/* ms; commits wake us, this is for WAL that no commit of this database announces */
+#define GATHER_RATE		1.0		/* commits per ms from which on they are gathered */
 #define CONFIRM_DELAY	100		/* ms after which an unflushed commit of ours is flushed when idle */
 #define POSITION_INTERVAL 10000 /* ms between positions stored for idle progress ... */
 #define POSITION_WAL	(16 * 1024 * 1024)	/* ... unless this much WAL went by */
@@ -554,29 +555,39 @@ sleep_until_woken(bool unconfirmed, bool no_progress)
 }
 
 /*
- * Under load, many commits are better written together: waits until
- * capture_delay has gone by since the last pass began, unless somebody waits.
+ * Under load, many commits are better written together: each pass costs a
+ * transaction and a block for each table.  Waits until capture_delay has gone
+ * by since the pass began, unless somebody waits for us, or commits are so
+ * few (below GATHER_RATE, smoothed) that there is nothing to gain.
  */
 static void
 gather_commits(instr_time pass_start, int64 commits)
 {
-	instr_time	now;
+	static double rate = 0;		/* commits per ms */
+	static instr_time last_start;
+	instr_time	now = pass_start;
 	long		left;
 
-	if (commits < 4 || scdc_capture_delay == 0)
-		return;					/* idle, or nearly: react at once */
-	INSTR_TIME_SET_CURRENT(now);
-	INSTR_TIME_SUBTRACT(now, pass_start);
-	left = scdc_capture_delay - (long) INSTR_TIME_GET_MILLISEC(now);
-	while (left > 0 && pg_atomic_read_u32(&entry->urgent) == 0)
+	if (!INSTR_TIME_IS_ZERO(last_start))
 	{
-		/* only somebody who waits sets the latch now: "sleeping" is not set */
-		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, left, PG_WAIT_EXTENSION);
-		ResetLatch(MyLatch);
-		CHECK_FOR_INTERRUPTS();
+		INSTR_TIME_SUBTRACT(now, last_start);
+		rate += (commits / Max(INSTR_TIME_GET_MILLISEC(now), 0.01) - rate) * 0.1;
+	}
+	last_start = pass_start;
+	if (rate < GATHER_RATE)
+		return;
+
+	for (;;)
+	{
 		INSTR_TIME_SET_CURRENT(now);
 		INSTR_TIME_SUBTRACT(now, pass_start);
 		left = scdc_capture_delay - (long) INSTR_TIME_GET_MILLISEC(now);
+		if (left <= 0 || pg_atomic_read_u32(&entry->urgent) != 0)
+			return;
+		/* commits do not set the latch now ("sleeping" is not set), only somebody who waits does */
+		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, left, PG_WAIT_EXTENSION);
+		ResetLatch(MyLatch);
+		CHECK_FOR_INTERRUPTS();
 	}
 }
 

@@ -15,9 +15,11 @@
  */
 #include "postgres.h"
 
+#include "access/detoast.h"
 #include "access/genam.h"
 #include "access/htup_details.h"
 #include "access/table.h"
+#include "miscadmin.h"
 #include "utils/builtins.h"
 #include "utils/fmgroids.h"
 #include "utils/memutils.h"
@@ -201,6 +203,33 @@ scdc_changelog_last_before(int64 stream_id, int64 version, Snapshot snapshot, Sc
 	ScanKeyInit(&key[1], Anum_first_version, BTLessStrategyNumber, F_INT8LT, Int64GetDatum(version));
 	scdc_rows_scan(SCDC_BLOCKS, BLOCKS_KEY, 2, key, true, snapshot, take_block, &one);
 	return one.found;
+}
+
+typedef struct EachBlock
+{
+	ScdcBlockFn fn;
+	void	   *arg;
+} EachBlock;
+
+static bool
+pass_block(Relation rel, HeapTuple tuple, Datum *values, bool *isnull, void *arg)
+{
+	EachBlock  *each = arg;
+	ScdcBlockInfo info;
+
+	CHECK_FOR_INTERRUPTS();
+	info_of_row(values, &info);
+	each->fn(&info, (int64) toast_datum_size(values[Anum_versions - 1]) +
+			 (int64) toast_datum_size(values[Anum_changes - 1]), each->arg);
+	return true;
+}
+
+void
+scdc_changelog_each(Snapshot snapshot, ScdcBlockFn fn, void *arg)
+{
+	EachBlock	each = {.fn = fn, .arg = arg};
+
+	scdc_rows_scan(SCDC_BLOCKS, NULL, 0, NULL, false, snapshot, pass_block, &each);
 }
 
 /* ---------------------------------------------------------------------

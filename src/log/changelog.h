@@ -59,6 +59,10 @@ extern bool scdc_changelog_version_at(int64 stream_id, TimestampTz at, Snapshot 
 /* One version with the counts of all its blocks.  False if it is not in the log. */
 extern bool scdc_changelog_version_counts(int64 stream_id, int64 version, Snapshot snapshot, ScdcVersion *total);
 
+/* Calls fn for each block of all streams, in no order.  stored_bytes: of its two byte strings, as they are on disk. */
+typedef void (*ScdcBlockFn) (const ScdcBlockInfo *info, int64 stored_bytes, void *arg);
+extern void scdc_changelog_each(Snapshot snapshot, ScdcBlockFn fn, void *arg);
+
 /* Deletes all blocks of a stream; returns how many. */
 extern int64 scdc_changelog_delete(int64 stream_id);
 
