@@ -17,13 +17,16 @@
 #include "access/xact.h"
 #include "access/xlog.h"
 #include "catalog/dependency.h"
+#include "catalog/namespace.h"
 #include "catalog/objectaccess.h"
 #include "catalog/pg_class.h"
 #include "catalog/pg_database.h"
 #include "commands/dbcommands.h"
 #include "commands/defrem.h"
+#include "commands/extension.h"
 #include "miscadmin.h"
 #include "nodes/parsenodes.h"
+#include "storage/lmgr.h"
 #include "tcop/utility.h"
 #include "utils/acl.h"
 #include "utils/lsyscache.h"
@@ -32,6 +35,7 @@
 #include "utils/snapmgr.h"
 #include "utils/syscache.h"
 
+#include "capture/baseline.h"
 #include "hooks.h"
 #include "log/catalog.h"
 #include "log/rows.h"
@@ -125,6 +129,33 @@ run_utility(PlannedStmt *pstmt, const char *queryString, bool readOnlyTree, Proc
 		standard_ProcessUtility(pstmt, queryString, readOnlyTree, context, params, queryEnv, dest, qc);
 }
 
+/*
+ * DROP EXTENSION takes our tables' locks in an order of its own, which could
+ * cross with the order of those who use them.  With the registry locked first
+ * it cannot (see scdc_table_open).  A baseline being copied would hold it up.
+ */
+static void
+before_drop_extension(DropStmt *stmt)
+{
+	ListCell   *lc;
+
+	foreach(lc, stmt->objects)
+	{
+		Oid			extension;
+		Oid			gate = scdc_table_oid(SCDC_REGISTRY);
+		ScdcCaptureEntry *entry = scdc_entry_find(MyDatabaseId);
+
+		if (strcmp(strVal(lfirst(lc)), "streamcdc") != 0 || !OidIsValid(gate))
+			continue;
+		extension = get_extension_oid("streamcdc", true);
+		if (!OidIsValid(extension) || !pg_extension_ownercheck(extension, GetUserId()))
+			continue;
+		if (entry)
+			scdc_baseline_cancel(entry, 0);
+		LockRelationOid(gate, AccessExclusiveLock);
+	}
+}
+
 static void
 process_utility(PlannedStmt *pstmt, const char *queryString, bool readOnlyTree, ProcessUtilityContext context,
 				ParamListInfo params, QueryEnvironment *queryEnv, DestReceiver *dest, QueryCompletion *qc)
@@ -148,6 +179,9 @@ process_utility(PlannedStmt *pstmt, const char *queryString, bool readOnlyTree, 
 		PG_END_TRY();
 		return;
 	}
+
+	if (IsA(pstmt->utilityStmt, DropStmt) && ((DropStmt *) pstmt->utilityStmt)->removeType == OBJECT_EXTENSION)
+		before_drop_extension((DropStmt *) pstmt->utilityStmt);
 
 	run_utility(pstmt, queryString, readOnlyTree, context, params, queryEnv, dest, qc);
 
@@ -199,9 +233,12 @@ object_access(ObjectAccessType access, Oid classId, Oid objectId, int subId, voi
 		prev_object_access(access, classId, objectId, subId, arg);
 
 	if (access != OAT_DROP || classId != RelationRelationId || subId != 0 || !IsTransactionState() ||
-		objectId < FirstNormalObjectId || get_rel_relkind(objectId) != RELKIND_RELATION)
+		objectId < FirstNormalObjectId || get_rel_relkind(objectId) != RELKIND_RELATION ||
+		get_rel_persistence(objectId) == RELPERSISTENCE_TEMP)
 		return;
-	if (!OidIsValid(scdc_table_oid(SCDC_STREAMS)) || !OidIsValid(scdc_table_oid(SCDC_REGISTRY)))
+	if (!OidIsValid(scdc_table_oid(SCDC_STREAMS)) || !OidIsValid(scdc_index_oid("streams_relid")) ||
+		!OidIsValid(scdc_table_oid(SCDC_REGISTRY)) || !OidIsValid(scdc_index_oid("registry_relid")) ||
+		get_rel_namespace(objectId) == get_namespace_oid("streamcdc", true))
 		return;					/* not installed here, or being dropped itself */
 
 	/* if this fails, the drop must not */

@@ -34,5 +34,8 @@ _PG_init(void)
 		return;
 	scdc_shmem_init();
 	scdc_hooks_init();
-	scdc_launcher_register();
+
+	/* pg_upgrade must find databases without sessions, and WAL that nobody continues */
+	if (!IsBinaryUpgrade)
+		scdc_launcher_register();
 }

@@ -327,7 +327,7 @@ scdc_baseline_cancel(ScdcCaptureEntry *entry, int64 stream_id)
 	int			pid = 0;
 
 	LWLockAcquire(scdc_shared->lock, LW_SHARED);
-	if (entry->baseline_stream == stream_id)
+	if (stream_id == 0 || entry->baseline_stream == stream_id)
 		pid = entry->baseline_pid;
 	LWLockRelease(scdc_shared->lock);
 	if (pid != 0)

@@ -56,7 +56,7 @@ extern void scdc_baseline_look(void);
 /* When advance wants to be called again at the latest (ms); -1: no need. */
 extern long scdc_baseline_delay(void);
 
-/* Ends the copy of a stream, if one is under way (untracked). */
+/* Ends the copy of a stream (0: of any), if one is under way. */
 extern void scdc_baseline_cancel(ScdcCaptureEntry *entry, int64 stream_id);
 
 #endif							/* SCDC_BASELINE_H */

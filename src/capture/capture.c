@@ -30,6 +30,7 @@
 #include "utils/inval.h"
 #include "utils/memutils.h"
 #include "utils/snapmgr.h"
+#include "utils/syscache.h"
 #include "utils/timestamp.h"
 
 #include "capture/baseline.h"
@@ -68,6 +69,7 @@ static Unconfirmed oldest_unconfirmed,
 			newest_unconfirmed;
 
 static Oid	registry_oid = InvalidOid;
+static bool extension_gone = false; /* dropped while we run */
 static bool registry_changed = false;	/* relcache callback: is the extension still there? */
 
 /* ---- state in shared memory ---- */
@@ -148,6 +150,14 @@ begin_write(void)
 	replorigin_session_origin = DoNotReplicateId;
 }
 
+/* Leaves a transaction of ours without having done anything. */
+static void
+abort_write(void)
+{
+	AbortCurrentTransaction();
+	replorigin_session_origin = InvalidRepOriginId;
+}
+
 static void
 end_write(void)
 {
@@ -165,6 +175,13 @@ store(void)
 				positions;
 
 	begin_write();
+	LockRelationOid(registry_oid, AccessShareLock); /* the gate, see scdc_table_open */
+	if (!SearchSysCacheExists1(RELOID, ObjectIdGetDatum(registry_oid)))
+	{
+		extension_gone = true;
+		abort_write();
+		return;
+	}
 	blocks = scdc_table_open(SCDC_BLOCKS, RowExclusiveLock);
 	scdc_collect_write(blocks);
 	table_close(blocks, NoLock);
@@ -336,8 +353,7 @@ try_finish(void)
 	{
 		if (!ConditionalLockRelationOid(registry_oid, ShareLock))
 		{
-			AbortCurrentTransaction();
-			replorigin_session_origin = InvalidRepOriginId;
+			abort_write();
 			return false;
 		}
 		InvalidateSystemCaches();
@@ -350,8 +366,7 @@ try_finish(void)
 			UnregisterSnapshot(snapshot);
 			if (!empty)
 			{
-				AbortCurrentTransaction();
-				replorigin_session_origin = InvalidRepOriginId;
+				abort_write();
 				return false;
 			}
 		}
@@ -636,6 +651,12 @@ capture_loop(void)
 				(TimestampDifferenceExceeds(stored_at, GetCurrentTimestamp(), POSITION_INTERVAL) &&
 				 scdc_slot_saw_foreign_wal()))
 				store();
+		}
+		if (extension_gone)
+		{
+			while (!try_finish())
+				CHECK_FOR_INTERRUPTS();
+			return;
 		}
 		publish_captured(scdc_slot_read_upto());
 		unconfirmed = confirm();

@@ -255,8 +255,9 @@ relation_entry(Oid relid)
 		int64		stream_id,
 					base_version;
 
+		/* valid first: if the look-up below lets in an invalidation, we look again next time */
+		e->valid = true;
 		e->tracked = NULL;
-		e->valid = false;
 		e->schema_checked = false;
 		if (OidIsValid(scdc_table_oid(SCDC_REGISTRY)) &&
 			scdc_registry_lookup(relid, NULL, &stream_id, &base_version))
@@ -265,8 +266,6 @@ relation_entry(Oid relid)
 			if (e->tracked == NULL)
 				e->tracked = make_tracked(stream_id, relid, base_version);
 		}
-		/* looking it up may have invalidated it again; then we look once more next time */
-		e->valid = true;
 	}
 	return e;
 }

@@ -69,13 +69,15 @@ failure_of(ScdcCaptureEntry *entry, int *sqlstate, char **error, char **hint)
 ScdcWaitResult
 scdc_wait_captured(XLogRecPtr target, long timeout, char **reason)
 {
-	ScdcCaptureEntry *entry = scdc_entry_get(MyDatabaseId);
+	ScdcCaptureEntry *entry = scdc_entry_find(MyDatabaseId);
 	TimestampTz give_up = timeout > 0 ? TimestampTzPlusMilliseconds(GetCurrentTimestamp(), timeout) : 0;
 	ScdcWaitResult result = SCDC_WAIT_TIMEOUT;
 	int			sqlstate;
 	char	   *hint;
 
 	*reason = NULL;
+	if (entry == NULL)
+		entry = scdc_entry_get(MyDatabaseId);
 	if (entry == NULL)
 		return SCDC_WAIT_TIMEOUT;
 	if (pg_atomic_read_u64(&entry->captured) >= target)

@@ -15,6 +15,7 @@
 #include "catalog/namespace.h"
 #include "commands/extension.h"
 #include "executor/executor.h"
+#include "storage/lmgr.h"
 #include "utils/lsyscache.h"
 #include "utils/rel.h"
 #include "utils/snapmgr.h"
@@ -56,9 +57,19 @@ scdc_table_oid(ScdcTable t)
 Relation
 scdc_table_open(ScdcTable t, LOCKMODE lockmode)
 {
-	Oid			oid = scdc_table_oid(t);
-	Relation	rel = OidIsValid(oid) ? try_relation_open(oid, lockmode) : NULL;
+	Oid			gate = t == SCDC_REGISTRY ? InvalidOid : scdc_table_oid(SCDC_REGISTRY);
+	Oid			oid;
+	Relation	rel;
 
+	/*
+	 * The registry is the gate to all our tables: DROP EXTENSION locks it
+	 * before anything else (hooks.c), so whoever is inside holds it up, and
+	 * whoever waits outside holds nothing that it could wait for.
+	 */
+	if (OidIsValid(gate))
+		LockRelationOid(gate, AccessShareLock);
+	oid = scdc_table_oid(t);
+	rel = OidIsValid(oid) ? try_relation_open(oid, lockmode) : NULL;
 	if (rel == NULL)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),

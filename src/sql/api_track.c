@@ -386,6 +386,7 @@ streamcdc_track(PG_FUNCTION_ARGS)
 				 errmsg("table name must not be null")));
 	relid = PG_GETARG_OID(0);
 	PreventCommandDuringRecovery("stream_track()");
+	PreventCommandIfReadOnly("stream_track()");
 	check_server();
 	check_kind(relid);
 	must_be_owner(relid);
@@ -491,6 +492,7 @@ streamcdc_untrack(PG_FUNCTION_ARGS)
 				 errmsg("table name must not be null")));
 	relid = PG_GETARG_OID(0);
 	PreventCommandDuringRecovery("stream_untrack()");
+	PreventCommandIfReadOnly("stream_untrack()");
 	scdc_require_preload();
 	name = get_rel_name(relid);
 	if (name == NULL)
@@ -499,6 +501,7 @@ streamcdc_untrack(PG_FUNCTION_ARGS)
 				 errmsg("relation with OID %u does not exist", relid)));
 	must_be_owner(relid);
 
+	registry = scdc_table_open(SCDC_REGISTRY, RowExclusiveLock);
 	snapshot = RegisterSnapshot(GetLatestSnapshot());
 	stream = scdc_stream_by_relid(relid, snapshot);
 	UnregisterSnapshot(snapshot);
@@ -513,7 +516,6 @@ streamcdc_untrack(PG_FUNCTION_ARGS)
 	if (entry)
 		scdc_baseline_cancel(entry, stream->stream_id);
 	LockRelationOid(relid, AccessExclusiveLock);
-	registry = scdc_table_open(SCDC_REGISTRY, RowExclusiveLock);
 
 	/*
 	 * From here on nobody else can write the table.  Let capture take in what

@@ -237,27 +237,31 @@ plan_create(ScdcTypedRows *typed, const ScdcSchema *schema, int64 version)
 	return plan;
 }
 
+/*
+ * The image with a tuple header in front of it.  The server's own function
+ * makes that a datum: what marks one differs between minor versions.
+ */
 static Datum
 row_of_image(ScdcTypedRows *typed, ScdcBytes image)
 {
 	Size		len = IMAGE_OFFSET + image.len;
-	HeapTupleHeader row;
+	HeapTupleData tuple;
 
 	if (image.len < SizeofHeapTupleHeader - IMAGE_OFFSET)
 		ereport(ERROR,
 				(errcode(ERRCODE_DATA_CORRUPTED),
 				 errmsg("row image in the change log is damaged")));
-	row = palloc(len);
-	HeapTupleHeaderSetDatumLength(row, len);
-	HeapTupleHeaderSetTypeId(row, typed->desc->tdtypeid);
-	HeapTupleHeaderSetTypMod(row, typed->desc->tdtypmod);
-	ItemPointerSetInvalid(&row->t_ctid);
-	memcpy((char *) row + IMAGE_OFFSET, image.data, image.len);
-	if (HeapTupleHeaderGetNatts(row) != typed->desc->natts || row->t_hoff > len)
+	tuple.t_len = len;
+	tuple.t_tableOid = InvalidOid;
+	ItemPointerSetInvalid(&tuple.t_self);
+	tuple.t_data = palloc(len);
+	memset(tuple.t_data, 0, IMAGE_OFFSET);
+	memcpy((char *) tuple.t_data + IMAGE_OFFSET, image.data, image.len);
+	if (HeapTupleHeaderGetNatts(tuple.t_data) != typed->desc->natts || tuple.t_data->t_hoff > len)
 		ereport(ERROR,
 				(errcode(ERRCODE_DATA_CORRUPTED),
 				 errmsg("row image in the change log does not fit its schema")));
-	return PointerGetDatum(row);
+	return heap_copy_tuple_as_datum(&tuple, typed->desc);
 }
 
 static Datum
