@@ -7,6 +7,7 @@
 #   make test                 installs what is missing, builds, and runs every suite
 #   make test-regress         one suite: also test-unit, test-isolation, test-pgtap, test-tap
 #   make test-tap T=test/t/001_readme.pl
+#   make bench                prints speed and sizes as ratios to baselines run beside them; make bench B=p1 for one
 #   make check-warnings       compiles in a scratch folder with gcc and clang, with -Werror
 #
 # Warnings are errors only when asked for, so that a newer compiler never breaks
@@ -71,7 +72,7 @@ clean:
 	rm -f streamcdc.so $(OBJS) $(OBJS:.o=.d)
 endif
 
-.PHONY: demo demo-stop test test-unit test-regress test-isolation test-pgtap test-tap check-warnings
+.PHONY: demo demo-stop test test-unit test-regress test-isolation test-pgtap test-tap check-warnings bench
 
 export PG_CONFIG
 
@@ -89,3 +90,6 @@ test-unit test-regress test-isolation test-pgtap test-tap: test-%:
 
 check-warnings:
 	@test/support/check-warnings
+
+bench:
+	@bench/run $(B)

@@ -43,7 +43,7 @@ image_of_tuple(HeapTuple tuple)
 
 /* to_jsonb(value) as text; calls the SQL function so that it is exactly that. */
 static Datum
-json_text(Datum value, Oid type)
+to_jsonb_text(Datum value, Oid type)
 {
 	FmgrInfo	flinfo;
 	Node	   *arg = (Node *) makeNullConst(type, -1, InvalidOid);
@@ -54,6 +54,37 @@ json_text(Datum value, Oid type)
 											 COERCE_EXPLICIT_CALL), &flinfo);
 	jb = DatumGetJsonbP(FunctionCall1(&flinfo, value));
 	return CStringGetTextDatum(JsonbToCString(NULL, &jb->root, VARSIZE(jb)));
+}
+
+/*
+ * The same, but false if this value has no jsonb form (json's \u0000 inside
+ * a composite, a cast to json that raises): a user's value must not stop the
+ * capture of the whole database, so readers of the jsonb form get the error
+ * instead.  Catching it without a subtransaction is safe only because nothing
+ * but data was looked at, and because decoding's transactions are aborted
+ * anyway; so only errors about data are caught.
+ */
+static bool
+json_text(Datum value, Oid type, Datum *result)
+{
+	MemoryContext cxt = CurrentMemoryContext;
+	volatile bool ok = true;
+
+	PG_TRY();
+	{
+		*result = to_jsonb_text(value, type);
+	}
+	PG_CATCH();
+	{
+		if (ERRCODE_TO_CATEGORY(geterrcode()) != ERRCODE_DATA_EXCEPTION)
+			PG_RE_THROW();
+		MemoryContextSwitchTo(cxt);
+		FlushErrorState();
+		*result = (Datum) 0;
+		ok = false;
+	}
+	PG_END_TRY();
+	return ok;
 }
 
 static Datum
@@ -151,7 +182,7 @@ scdc_image_make(const ScdcSchema *schema, Relation rel, HeapTuple tuple, HeapTup
 		{
 			ivalues[a] = output_text(value, c->type);
 			if (c->storage == SCDC_STORE_JSON)
-				ivalues[a + 1] = json_text(value, c->type);
+				inull[a + 1] = !json_text(value, c->type, &ivalues[a + 1]);
 		}
 	}
 	image = image_of_tuple(heap_form_tuple(schema->image_desc, ivalues, inull));

@@ -189,7 +189,11 @@ collapse_create(ChangeReader *r)
 		.arg = r,
 	};
 
-	r->kept_cxt = AllocSetContextCreate(CurrentMemoryContext, "streamcdc rows kept", ALLOCSET_DEFAULT_SIZES);
+	/* one row after another and all gone at once; but of net changes any row may go at any time */
+	if (net)
+		r->kept_cxt = AllocSetContextCreate(CurrentMemoryContext, "streamcdc rows kept", ALLOCSET_DEFAULT_SIZES);
+	else
+		r->kept_cxt = GenerationContextCreate(CurrentMemoryContext, "streamcdc rows kept", ALLOCSET_DEFAULT_SIZES);
 	r->collapse = scdc_collapse_create(&ops, r->mode, r->compute_updates);
 }
 

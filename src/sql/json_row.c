@@ -43,7 +43,7 @@ typedef enum JsonKind
 	JSON_JSONB,
 	JSON_OUTPUT,				/* a string: what the output function says */
 	JSON_TO_JSONB,				/* what to_jsonb says */
-	JSON_STORED					/* a string that was stored as JSON text */
+	JSON_STORED					/* what was stored as JSON text, in the attribute after this one */
 } JsonKind;
 
 typedef struct JsonColumn
@@ -165,7 +165,6 @@ column_init(JsonColumn *jc, const ScdcColumn *column, MemoryContext context)
 		case SCDC_STORE_JSON:
 			jc->kind = JSON_STORED;
 			jc->type = TEXTOID;
-			jc->image_attno++;
 			return;
 	}
 	jc->type = column->raw_type;
@@ -306,6 +305,21 @@ set_jsonb(JsonbValue *result, Jsonb *jb)
 	*result = *made;
 }
 
+/* What to_jsonb said when the row was captured. */
+static void
+set_stored(JsonbValue *result, const ScdcRowView *view, int attno)
+{
+	char	   *stored;
+
+	if (view->isnull[attno])
+		ereport(ERROR,
+				(errcode(ERRCODE_DATA_EXCEPTION),
+				 errmsg("value could not be converted to jsonb when it was captured"),
+				 errhint("The typed form of stream_changes does not need that.")));
+	stored = TextDatumGetCString(view->values[attno]);
+	set_jsonb(result, DatumGetJsonbP(DirectFunctionCall1(jsonb_in, CStringGetDatum(stored))));
+}
+
 static void
 set_value(JsonbValue *result, JsonColumn *column, Datum value)
 {
@@ -365,8 +379,7 @@ set_value(JsonbValue *result, JsonColumn *column, Datum value)
 			set_jsonb(result, DatumGetJsonbP(FunctionCall1(&column->function, value)));
 			break;
 		case JSON_STORED:
-			set_jsonb(result, DatumGetJsonbP(DirectFunctionCall1(jsonb_in,
-																 CStringGetDatum(TextDatumGetCString(value)))));
+			Assert(false);		/* needs more than the value */
 			break;
 	}
 }
@@ -389,6 +402,8 @@ scdc_json_row(ScdcJsonRows *json, ScdcRowView *view)
 		json->column = column->name;
 		if (view->isnull[column->image_attno])
 			value->type = jbvNull;
+		else if (column->kind == JSON_STORED)
+			set_stored(value, view, column->image_attno + 1);
 		else
 			set_value(value, column, view->values[column->image_attno]);
 	}

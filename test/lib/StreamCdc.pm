@@ -1,0 +1,609 @@
+# What the TAP tests of streamcdc have in common.
+#
+#   use lib "$FindBin::RealBin/../lib";
+#   use StreamCdc;
+#
+# A $node is a PostgreSQL::Test::Cluster.  Functions that compare run one test
+# (or the number said beside them); the others die if what they do fails.
+package StreamCdc;
+
+use strict;
+use warnings;
+
+use Digest::MD5 qw(md5_hex);
+use Exporter 'import';
+use FindBin;
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use Test::More;
+
+our @EXPORT = qw(
+  new_node reconfigure start_extension
+  sql fails_with warns_with background_sql finish_sql
+  track sync wait_for status wait_for_status wait_for_capture wait_for_no_capture is_clean
+  slot_name slots worker_pid signal_worker crash_with_worker kill_server wait_for_lock_of_worker
+  versions_are_dense timestamps_increase folds_to_table
+  workload_tables workload_script start_pgbench finish_pgbench
+  twin_slot twin_equals
+);
+
+my $support = "$FindBin::RealBin/../support";
+my $timeout = $PostgreSQL::Test::Utils::timeout_default;
+
+# ---- servers ----
+
+# new_node NAME, conf => TEXT, streaming => BOOL: initialised with the settings of all tests, not started
+sub new_node
+{
+	my ($name, %params) = @_;
+	my $node = PostgreSQL::Test::Cluster->new($name);
+
+	$node->init(allows_streaming => $params{streaming} ? 1 : 0, extra => [ '--encoding=UTF8', '--locale=C.UTF-8' ]);
+	$node->append_conf('postgresql.conf', slurp_file("$support/postgresql.conf"));
+	# the module's own defaults suit other tests: a killed worker has to be survived, and a log of all statements slows
+	# pgbench down
+	$node->append_conf('postgresql.conf', <<'CONF');
+restart_after_crash = on
+log_statement = none
+log_min_messages = warning
+autovacuum = off
+shared_buffers = 64MB
+max_connections = 50
+CONF
+	$node->append_conf('postgresql.conf', $params{conf}) if defined $params{conf};
+	return $node;
+}
+
+# reconfigure NODE, CONF: with these settings after a restart
+sub reconfigure
+{
+	my ($node, $conf) = @_;
+	$node->append_conf('postgresql.conf', $conf);
+	$node->restart;
+}
+
+# start_extension NODE, DATABASE...: starts the server if it does not run; the extension in each database
+sub start_extension
+{
+	my ($node, @databases) = @_;
+	@databases = ('postgres') unless @databases;
+
+	$node->start unless -f $node->data_dir . '/postmaster.pid';
+	for my $db (@databases)
+	{
+		$node->safe_psql('postgres', "CREATE DATABASE $db") unless $db eq 'postgres';
+		$node->safe_psql($db, 'CREATE EXTENSION streamcdc');
+	}
+}
+
+# ---- commands ----
+
+# sql NODE, TEXT [, DATABASE]: what psql prints; NOTICEs are not shown
+sub sql
+{
+	my ($node, $text, $db) = @_;
+	return $node->safe_psql($db // 'postgres', "SET client_min_messages = warning;\n$text");
+}
+
+# fails_with NODE, TEXT, SQLSTATE, PATTERN, TEST [, db => , user => ]: the whole of the message is matched, hint included
+sub fails_with
+{
+	my ($node, $text, $sqlstate, $pattern, $test, %params) = @_;
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	my $db = $params{db} // 'postgres';
+	my ($status, $out, $err) = $node->psql($db, "SET client_min_messages = warning;\n$text",
+		extra_params => [ '-v', 'VERBOSITY=verbose', $params{user} ? ('-U', $params{user}) : () ]);
+
+	my $ok = $status != 0 && $err =~ /ERROR:  \Q$sqlstate\E: / && $err =~ $pattern;
+	ok($ok, $test)
+	  or diag("expected ERROR $sqlstate matching $pattern of:\n$text\ngot status $status\n$err$out");
+	return $ok;
+}
+
+# warns_with NODE, TEXT, PATTERN, TEST: succeeds, with a WARNING; returns what it printed
+sub warns_with
+{
+	my ($node, $text, $pattern, $test, %params) = @_;
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	my ($status, $out, $err) = $node->psql($params{db} // 'postgres', "SET client_min_messages = warning;\n$text");
+
+	ok($status == 0 && $err =~ /^(psql:\S+ )?WARNING:.*$pattern/s, $test)
+	  or diag("expected a WARNING matching $pattern, got status $status\n$err");
+	return $out;
+}
+
+# background_sql NODE, TEXT [, DATABASE]: psql that goes on while we do something else
+sub background_sql
+{
+	my ($node, $text, $db) = @_;
+	my %job = (out => '', err => '', in => "SET client_min_messages = warning;\n$text");
+	$job{run} = IPC::Run::start(
+		[ 'psql', '-XAtq', '-v', 'ON_ERROR_STOP=1', '-d', $node->connstr($db // 'postgres'), '-f', '-' ],
+		'<', \$job{in}, '>', \$job{out}, '2>', \$job{err}, IPC::Run::timeout($timeout));
+	return \%job;
+}
+
+# finish_sql JOB: waits for it; (succeeded, output, errors)
+sub finish_sql
+{
+	my ($job) = @_;
+	my $ok = $job->{run}->finish;
+	chomp $job->{out};
+	return ($ok, $job->{out}, $job->{err});
+}
+
+# ---- tracking ----
+
+sub sync
+{
+	my ($node, $db) = @_;
+	sql($node, "SELECT stream_sync('$timeout s')", $db);
+}
+
+# track NODE, TABLES (reference) [, DATABASE]: tracks them, and waits until their baselines are there
+sub track
+{
+	my ($node, $tables, $db) = @_;
+	sql($node, join("\n", map { "SELECT stream_track('$_');" } @$tables), $db);
+	sync($node, $db);
+}
+
+# wait_for NODE, CONDITION, TEST [, DATABASE]: one test; polls
+sub wait_for
+{
+	my ($node, $condition, $test, $db) = @_;
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	return ok($node->poll_query_until($db // 'postgres', "SELECT $condition"), $test);
+}
+
+sub status
+{
+	my ($node, $table, $db) = @_;
+	return sql($node, "SELECT status FROM stream_tables WHERE table_name = '$table'", $db);
+}
+
+sub wait_for_status
+{
+	my ($node, $table, $status, $db) = @_;
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	return wait_for($node, "'$status' = (SELECT status FROM stream_tables WHERE table_name = '$table')",
+		"$table is $status", $db);
+}
+
+# the capture worker of the database runs and reads
+sub wait_for_capture
+{
+	my ($node, $db) = @_;
+	$db //= 'postgres';
+	$node->poll_query_until('postgres', _capture_is_there($db)) or die "capture did not start";
+	sync($node, $db);
+}
+
+sub _capture_is_there
+{
+	my ($db) = @_;
+	return "SELECT count(*) = 1 FROM pg_stat_activity WHERE backend_type = 'streamcdc capture' AND datname = '$db'";
+}
+
+# one test: worker, slot and label are gone
+sub wait_for_no_capture
+{
+	my ($node, $test, $db) = @_;
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	$db //= 'postgres';
+	return wait_for($node, _nothing_left($db), $test);
+}
+
+sub _nothing_left
+{
+	my ($db) = @_;
+	return <<"SQL";
+	NOT EXISTS (SELECT FROM pg_stat_activity WHERE backend_type IN ('streamcdc capture', 'streamcdc baseline') AND datname = '$db')
+	AND NOT EXISTS (SELECT FROM pg_replication_slots WHERE slot_name LIKE 'streamcdc%' AND database = '$db')
+	AND NOT EXISTS (SELECT FROM pg_shseclabel s, pg_database d
+					WHERE s.provider = 'streamcdc' AND s.objoid = d.oid AND d.datname = '$db')
+SQL
+}
+
+# one test: a call that failed has left nothing: no worker, slot, label or stream, and the table is as it was
+sub is_clean
+{
+	my ($node, $table, $test, $db) = @_;
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	$db //= 'postgres';
+	wait_for($node, _nothing_left($db), "$test: no worker, slot or label is left", $db);
+	is(sql($node, <<"SQL", $db), 't', "$test: no stream, and the table is as it was");
+SELECT NOT EXISTS (SELECT FROM streamcdc.streams) AND NOT EXISTS (SELECT FROM streamcdc.registry)
+   AND NOT EXISTS (SELECT FROM streamcdc.slots)
+   AND 'd' = (SELECT relreplident FROM pg_class WHERE oid = '$table'::regclass)
+SQL
+}
+
+sub slot_name
+{
+	my ($node, $db) = @_;
+	return sql($node, "SELECT 'streamcdc_' || oid FROM pg_database WHERE datname = current_database()", $db);
+}
+
+# number of our slots in the cluster
+sub slots
+{
+	my ($node) = @_;
+	return sql($node, "SELECT count(*) FROM pg_replication_slots WHERE slot_name LIKE 'streamcdc%'");
+}
+
+# ---- workers ----
+
+# worker_pid NODE [, KIND [, DATABASE]]: of the capture worker, unless told otherwise; waits for it
+sub worker_pid
+{
+	my ($node, $kind, $db) = @_;
+	my $type = 'streamcdc ' . ($kind // 'capture');
+	my $which = "backend_type = '$type'" . ($type =~ /launcher/ ? '' : " AND datname = '" . ($db // 'postgres') . "'");
+
+	$node->poll_query_until('postgres', "SELECT count(*) > 0 FROM pg_stat_activity WHERE $which")
+	  or die "there is no $type";
+	return sql($node, "SELECT pid FROM pg_stat_activity WHERE $which LIMIT 1");
+}
+
+# signal_worker NODE, SIGNAL [, KIND [, DATABASE]]: returns the pid
+sub signal_worker
+{
+	my ($node, $signal, $kind, $db) = @_;
+	my $pid = worker_pid($node, $kind, $db);
+	kill($signal, $pid) == 1 or die "could not send SIG$signal to $pid";
+	return $pid;
+}
+
+# kills the capture worker with SIGKILL; returns when the server has restarted
+sub crash_with_worker
+{
+	my ($node, $kind) = @_;
+	my $start = 'SELECT max(pid) FROM pg_stat_activity WHERE backend_type = \'checkpointer\'';
+	my $before = sql($node, $start);
+
+	signal_worker($node, 'KILL', $kind);
+	$node->poll_query_until('postgres', "SELECT ($start) <> $before") or die "the server did not restart";
+}
+
+# kills the postmaster with SIGKILL; returns when its children are gone too, before which it cannot be started again
+sub kill_server
+{
+	my ($node) = @_;
+	my @pids = split /\n/, sql($node, 'SELECT pid FROM pg_stat_activity WHERE pid <> pg_backend_pid()');
+	$node->kill9;
+	for (1 .. 10 * $timeout)
+	{
+		@pids = grep { kill 0, $_ } @pids;
+		return unless @pids;
+		select(undef, undef, undef, 0.1);
+	}
+	die "these processes outlive the postmaster: @pids";
+}
+
+# the worker waits for a lock on this relation
+sub wait_for_lock_of_worker
+{
+	my ($node, $relation, $kind) = @_;
+	my $type = 'streamcdc ' . ($kind // 'capture');
+	$node->poll_query_until('postgres', <<"SQL") or die "the $type does not wait for $relation";
+SELECT EXISTS (SELECT FROM pg_locks l JOIN pg_stat_activity a USING (pid)
+			   WHERE a.backend_type = '$type' AND NOT l.granted AND l.relation = '$relation'::regclass)
+SQL
+}
+
+# ---- what a log must be like ----
+
+# versions_are_dense NODE, TABLE [, FIRST, DATABASE]: from FIRST (default 0) to the latest, each once
+sub versions_are_dense
+{
+	my ($node, $table, $first, $db) = @_;
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	$first //= 0;
+	my ($count, $dense) = split /\|/, sql($node, <<"SQL", $db);
+SELECT count(*), coalesce(bool_and(_commit_version = $first + n - 1), false)
+FROM (SELECT _commit_version, row_number() OVER () AS n FROM stream_versions('$table')) AS v
+SQL
+	return ok($dense eq 't', "versions of $table are dense from $first ($count of them)");
+}
+
+sub timestamps_increase
+{
+	my ($node, $table, $db) = @_;
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	return is(sql($node, <<"SQL", $db), 0, "timestamps of versions of $table are strictly increasing");
+SELECT count(*) FROM (
+	SELECT _commit_timestamp > lag(_commit_timestamp) OVER (ORDER BY _commit_version) AS later FROM stream_versions('$table')
+) AS v WHERE NOT later
+SQL
+}
+
+# A fold, as arithmetic on multisets of rows: each image adds or takes away one.  Two tests:
+#   never: a row is taken away before it was added
+#   in the end: what is there is the table, by EXCEPT ALL both ways
+sub _fold
+{
+	my ($node, $table, $moves, $how, $db) = @_;
+	local $Test::Builder::Level = $Test::Builder::Level + 2;
+	my ($early, $extra, $missing) = split /\|/, sql($node, <<"SQL", $db);
+CREATE TEMP TABLE moves AS $moves;
+CREATE TEMP VIEW folded AS
+	SELECT (m.r).* FROM (SELECT r, sum(s) AS n FROM moves GROUP BY r) AS m, generate_series(1, m.n);
+SELECT (SELECT count(*) FROM (SELECT sum(s) OVER (PARTITION BY r ORDER BY v, n, s ROWS UNBOUNDED PRECEDING) AS there
+							  FROM moves) AS steps WHERE there < 0),
+	   (SELECT count(*) FROM (TABLE folded EXCEPT ALL TABLE $table) AS x),
+	   (SELECT count(*) FROM (TABLE $table EXCEPT ALL TABLE folded) AS x);
+SQL
+	is($early, 0, "$how of $table never take away a row that is not there");
+	is("$extra/$missing", '0/0', "$how fold to $table: nothing too much, nothing missing");
+}
+
+# folds_to_table NODE, TABLE [, DATABASE]: four tests, through stream_events and through stream_changes
+sub folds_to_table
+{
+	my ($node, $table, $db) = @_;
+	_fold($node, $table, <<"SQL", 'events', $db);
+SELECT _commit_version AS v, event_number AS n, -1 AS s, jsonb_populate_record(NULL::$table, old_row) AS r
+FROM stream_events('$table') WHERE old_row IS NOT NULL
+UNION ALL
+SELECT _commit_version, event_number, 1, jsonb_populate_record(NULL::$table, new_row)
+FROM stream_events('$table') WHERE new_row IS NOT NULL
+SQL
+	# no two rows of a result have the same position
+	_fold($node, $table, <<"SQL", 'changes', $db);
+SELECT _commit_version AS v, row_number() OVER () AS n,
+	   CASE WHEN _change_type IN ('insert', 'update_postimage') THEN 1 ELSE -1 END AS s, row_data AS r
+FROM stream_changes(NULL::$table)
+SQL
+}
+
+# ---- load ----
+
+# workload_tables SUFFIX: SQL that makes the tables of workload_script, with some rows
+sub workload_tables
+{
+	my ($x) = @_;
+	return <<"SQL";
+CREATE TABLE keyed$x (id int PRIMARY KEY, v int, note text, at timestamp, flag bool);
+INSERT INTO keyed$x SELECT i, i, 'row ' || i, '2020-01-01', i % 2 = 0 FROM generate_series(1, 500) AS i;
+CREATE TABLE unkeyed$x (a int, b numeric, c text);
+CREATE INDEX ON unkeyed$x (a);
+INSERT INTO unkeyed$x SELECT i % 100, i / 3.0, repeat('x', i % 7) FROM generate_series(1, 300) AS i;
+CREATE TABLE toasted$x (id int PRIMARY KEY, n int, big text, other text);
+ALTER TABLE toasted$x ALTER COLUMN big SET STORAGE EXTERNAL, ALTER COLUMN other SET STORAGE EXTERNAL;
+INSERT INTO toasted$x SELECT i, 0, repeat(chr(64 + i), 2500 + i), NULL FROM generate_series(1, 20) AS i;
+CREATE SEQUENCE fresh$x START 100000;
+SQL
+}
+
+sub workload_names
+{
+	my ($x) = @_;
+	return ("keyed$x", "unkeyed$x", "toasted$x");
+}
+
+# workload_script SUFFIX: for pgbench; every kind of change, subtransactions kept and rolled back, transactions rolled back
+sub workload_script
+{
+	my ($x) = @_;
+	return <<"SCRIPT";
+\\set kind random(1, 20)
+\\set id random(1, 500)
+\\set other random(1, 500)
+\\set a random(0, 99)
+\\set t random(1, 20)
+\\set n random(1, 1000000)
+BEGIN;
+INSERT INTO keyed$x VALUES (:id, :n, 'upsert', now()::timestamp, NULL) ON CONFLICT (id) DO UPDATE SET v = keyed$x.v + 1, flag = NOT keyed$x.flag;
+SAVEPOINT one;
+DELETE FROM keyed$x WHERE id = :other;
+UPDATE keyed$x SET v = -v WHERE id BETWEEN :a * 5 AND :a * 5 + 3;
+\\if :kind > 10
+ROLLBACK TO SAVEPOINT one;
+\\else
+RELEASE SAVEPOINT one;
+\\endif
+\\if :kind % 4 = 0
+UPDATE keyed$x SET id = nextval('fresh$x'), note = 'it''s "moved" \\ ' || :n WHERE id = :id;
+INSERT INTO keyed$x VALUES (:id, 1, NULL, NULL, false) ON CONFLICT DO NOTHING;
+DELETE FROM keyed$x WHERE id >= 100000 AND id % 10 = :t % 10;
+\\endif
+\\if :kind % 3 = 0
+INSERT INTO unkeyed$x SELECT :a, i * :n / 7.0, 'multi ' || i FROM generate_series(1, 4) AS i;
+\\endif
+SAVEPOINT two;
+UPDATE unkeyed$x SET b = b + 1, c = NULL WHERE a = :a;
+SAVEPOINT three;
+DELETE FROM unkeyed$x WHERE a = (:a + 1) % 100;
+\\if :kind % 5 = 0
+ROLLBACK TO SAVEPOINT two;
+\\endif
+\\if :kind % 6 = 0
+UPDATE toasted$x SET n = n + 1 WHERE id = :t;
+\\endif
+\\if :kind = 7
+UPDATE toasted$x SET other = repeat(md5(:n::text), 80) WHERE id = :t;
+\\endif
+\\if :kind = 8
+UPDATE toasted$x SET big = repeat(md5(:n::text), 90), n = n + 1 WHERE id = :t;
+UPDATE toasted$x SET n = n WHERE id = :t;
+\\endif
+\\if :kind = 9
+DELETE FROM toasted$x WHERE id = :t;
+INSERT INTO toasted$x VALUES (:t, :n, repeat('again ', 500), 'short') ON CONFLICT DO NOTHING;
+\\endif
+\\if :kind % 10 = 1
+ROLLBACK;
+\\else
+COMMIT;
+\\endif
+SCRIPT
+}
+
+# start_pgbench NODE, SCRIPTS (reference to texts), SECONDS, OPTIONS...
+sub start_pgbench
+{
+	my ($node, $scripts, $seconds, @options) = @_;
+	my $dir = PostgreSQL::Test::Utils::tempdir();
+	my %job = (out => '', err => '');
+	my $n = 0;
+	for my $script (@$scripts)
+	{
+		append_to_file("$dir/script" . ++$n, $script);
+		push @options, '-f', "$dir/script$n";
+	}
+	# a deadlock is tried again; what was rolled back then must not be in the log either
+	$job{run} = IPC::Run::start(
+		[ 'pgbench', '-n', '-c', '4', '-j', '2', '-T', $seconds, '--max-tries=100', @options, '-h', $node->host,
+			'-p', $node->port, 'postgres' ],
+		'>', \$job{out}, '2>', \$job{err});
+	return \%job;
+}
+
+# (succeeded, output)
+sub finish_pgbench
+{
+	my ($job) = @_;
+	my $ok = $job->{run}->finish;
+	return ($ok, $job->{out} . $job->{err});
+}
+
+# ---- the twin: what the server's own test_decoding says ----
+
+sub twin_slot
+{
+	my ($node) = @_;
+	sql($node, "SELECT pg_create_logical_replication_slot('twin', 'test_decoding')");
+}
+
+sub _shorten
+{
+	my ($value) = @_;
+	return length($value) > 60 ? md5_hex($value) : $value;
+}
+
+# one tuple of test_decoding's text, as { column => value }; undef as a value is NULL
+sub _parse_tuple
+{
+	my ($text) = @_;
+	my %row;
+	# a table without identity, before it was tracked
+	return \%row if $text eq '(no-tuple-data)';
+	pos($text) = 0;
+	while ($text =~ /\G ?("(?:[^"]|"")*"|[^\s\[]+)\[((?:[^\[\]]|\[\])*)\]:(null|unchanged-toast-datum|B?'(?:[^']|'')*'|[^\s']+)/gc)
+	{
+		my ($column, $type, $value) = ($1, $2, $3);
+		if ($value eq 'null') { $value = undef }
+		# its way to write boolean is not the type's
+		elsif ($type eq 'boolean') { $value = substr($value, 0, 1) }
+		elsif ($value eq 'unchanged-toast-datum') { $value = \'unchanged' }
+		elsif ($value =~ s/^B?'(.*)'$/$1/s) { $value =~ s/''/'/g }
+		$row{$column} = $value;
+	}
+	die "cannot read what test_decoding says: " . substr($text, pos($text) // 0, 200)
+	  if (pos($text) // 0) < length($text);
+	return \%row;
+}
+
+sub _tuple_text
+{
+	my ($columns, $row) = @_;
+	return join(' ', map { defined $row->{$_} ? "$_=" . _shorten($row->{$_}) : "$_ is null" } @$columns);
+}
+
+# what test_decoding says: { table => [ event, ... ] }, event = "xid kind | old | new"
+sub _twin_events
+{
+	my ($node, $columns) = @_;
+	# a line can hold a newline inside a value, so a control character ends each
+	my $text = sql($node, <<'SQL');
+SELECT data || chr(30) FROM pg_logical_slot_peek_changes('twin', NULL, NULL, 'include-xids', '1', 'include-timestamp', '0', 'skip-empty-xacts', '1')
+SQL
+	my ($xid, %events);
+	for my $line (split /\x1e\n?/, $text)
+	{
+		if ($line =~ /^BEGIN (\d+)$/) { $xid = $1; next }
+		# the mark that stream_track leaves in WAL is a message, and no row
+		next if $line =~ /^(COMMIT|message:) /;
+		$line =~ /^table (\S+?)\.(\S+): (INSERT|UPDATE|DELETE): (.*)$/s or die "unexpected line of test_decoding: $line";
+		my ($schema, $table, $kind, $tuples) = ($1, $2, lc $3, $4);
+		# rows of our own tables would be in anybody's publication too; a delete without a row is sent to nobody
+		push @{ $events{'streamcdc.*'} }, $line if $schema eq 'streamcdc' && $tuples ne '(no-tuple-data)';
+		next unless exists $columns->{$table};
+		my ($old, $new) = ('', $tuples);
+		if ($tuples =~ /^old-key: (.*) new-tuple: (.*)$/s) { ($old, $new) = ($1, $2) }
+		elsif ($kind eq 'delete') { ($old, $new) = ($tuples, '') }
+		$old = _parse_tuple($old);
+		$new = _parse_tuple($new);
+		# full identity: the old row has the value of a column that was not written again
+		for my $c (keys %$new) { $new->{$c} = $old->{$c} if ref $new->{$c} }
+		push @{ $events{$table} }, "$xid $kind | "
+		  . ($kind eq 'insert' ? '' : _tuple_text($columns->{$table}, $old)) . ' | '
+		  . ($kind eq 'delete' ? '' : _tuple_text($columns->{$table}, $new));
+	}
+	return \%events;
+}
+
+sub _log_events
+{
+	my ($node, $table, $columns) = @_;
+	# the values as text of their own types, since jsonb writes some of them otherwise
+	my $tuple = sub {
+		my ($row) = @_;
+		return "concat_ws(' ', " . join(', ', map {
+			# concat() takes the output function; a cast would trim char(n)
+			my $field = "(jsonb_populate_record(NULL::$table, $row)).$_";
+			"CASE WHEN $field IS NULL THEN '$_ is null' WHEN length(concat($field)) > 60 THEN '$_=' || md5(concat($field))"
+			  . " ELSE concat('$_=', $field) END"
+		} @$columns) . ')';
+	};
+	my ($old, $new) = ($tuple->('e.old_row'), $tuple->('e.new_row'));
+	return [ split /\x1e\n?/, sql($node, <<"SQL") ];
+SELECT v.xid || ' ' || e.event || ' | ' || CASE WHEN e.old_row IS NULL THEN '' ELSE $old END || ' | '
+	   || CASE WHEN e.new_row IS NULL THEN '' ELSE $new END || chr(30)
+FROM stream_events('$table') AS e JOIN stream_versions('$table') AS v USING (_commit_version)
+WHERE e._commit_version > (SELECT base_version FROM streamcdc.streams WHERE relid = '$table'::regclass AND state = 'l')
+ORDER BY e._commit_version, e.event_number
+SQL
+}
+
+# twin_equals NODE, since_twin => [ TABLE... ], later => [ TABLE... ]: the log says what test_decoding says, transaction by
+# transaction.  A table that was tracked while it was being written has, as its log, the end of the twin's.
+sub twin_equals
+{
+	my ($node, %tables) = @_;
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	my (@all) = (@{ $tables{since_twin} }, @{ $tables{later} // [] });
+	my %columns;
+	for my $table (@all)
+	{
+		$columns{$table} = [ split /\n/, sql($node, <<"SQL") ];
+SELECT attname FROM pg_attribute WHERE attrelid = '$table'::regclass AND attnum > 0 AND NOT attisdropped ORDER BY attnum
+SQL
+	}
+	my $twin = _twin_events($node, \%columns);
+	my @leaks = @{ $twin->{'streamcdc.*'} // [] };
+	is(scalar @leaks, 0, 'other consumers of WAL see no row of our tables') or diag(substr($leaks[0], 0, 500));
+	for my $table (@all)
+	{
+		my $theirs = $twin->{$table} // [];
+		my $ours = _log_events($node, $table, $columns{$table});
+		my ($nours, $ntheirs) = (scalar @$ours, scalar @$theirs);
+
+		if (grep { $_ eq $table } @{ $tables{later} // [] })
+		{
+			cmp_ok($nours, '<', $ntheirs, "$table: tracking began amid $ntheirs events");
+			$theirs = [ @$theirs[ $ntheirs - $nours .. $ntheirs - 1 ] ] if $nours < $ntheirs;
+		}
+		else
+		{
+			is($nours, $ntheirs, "$table: as many events as test_decoding has");
+		}
+		my $n = 0;
+		$n++ while $n < @$ours && $n < @$theirs && $ours->[$n] eq $theirs->[$n];
+		ok($n > 0 && $n == @$ours && $n == @$theirs, "$table: the same transactions in the same order, with the same values")
+		  or diag("event $n differs\nours:   " . ($ours->[$n] // 'none') . "\ntheirs: " . ($theirs->[$n] // 'none'));
+	}
+}
+
+1;

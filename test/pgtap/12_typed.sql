@@ -1,0 +1,122 @@
+-- stream_changes(NULL::table, ...): rows of today's row type.
+
+SET client_min_messages = warning;
+SET streamcdc.read_timeout = '60 s';
+
+SELECT plan(21);
+
+CREATE FUNCTION pg_temp.error_of(command text) RETURNS text
+LANGUAGE plpgsql AS $$
+DECLARE
+	state text;
+	message text;
+	context text;
+BEGIN
+	EXECUTE command;
+	RETURN 'none';
+EXCEPTION WHEN OTHERS THEN
+	GET STACKED DIAGNOSTICS state = RETURNED_SQLSTATE, message = MESSAGE_TEXT, context = PG_EXCEPTION_CONTEXT;
+	RETURN format('%s %s [%s]', state, message, split_part(context, E'\n', 1));
+END $$;
+
+CREATE TYPE p12_mood AS ENUM ('ok', 'bad');
+CREATE TYPE p12_pair AS (x int, y text);
+CREATE DOMAIN p12_small AS int CHECK (VALUE < 100);
+CREATE TABLE p12_plain (id int PRIMARY KEY, v text, n numeric(10,2), t timestamptz);
+INSERT INTO p12_plain VALUES (1, 'a', 1.5, '2024-01-01 00:00:00+00'), (2, NULL, NULL, NULL);
+SELECT stream_track('p12_plain');
+CREATE TABLE p12_rich (id int PRIMARY KEY, mood p12_mood, moods p12_mood[], pair p12_pair, small p12_small, big text, iv interval, d date);
+INSERT INTO p12_rich VALUES (1, 'bad', '{ok,bad}', '(1,"a b")', 7, repeat('0123456789', 1000), '-1 day +02:03:04', '2024-02-01');
+SELECT stream_track('p12_rich');
+SELECT stream_sync() \g /dev/null
+
+UPDATE p12_plain SET v = 'b' WHERE id = 1;					-- 1
+
+SELECT results_eq($$SELECT (row_data).*, _change_type, _commit_version FROM stream_changes(NULL::p12_plain, 1)$$,
+	$$VALUES (1, 'a', 1.50, '2024-01-01 00:00:00+00'::timestamptz, 'delete', 1::bigint), (1, 'b', 1.50, '2024-01-01 00:00:00+00', 'insert', 1)$$,
+	'real columns');
+SELECT results_eq($$SELECT (row_data).* FROM stream_changes(NULL::p12_plain, 0, 0)$$, $$VALUES (1, 'a', 1.50, '2024-01-01 00:00:00+00'::timestamptz), (2, NULL, NULL, NULL)$$,
+	'NULLs');
+SELECT is((SELECT pg_typeof(row_data) FROM stream_changes(NULL::p12_plain, 1) LIMIT 1), 'p12_plain'::regtype, 'row_data is of the row type');
+SELECT results_eq($$SELECT to_jsonb(row_data) FROM stream_changes(NULL::p12_plain)$$, $$SELECT row_data FROM stream_changes('p12_plain')$$, 'the same as the jsonb form');
+SELECT results_eq($$SELECT row_data FROM stream_changes(NULL::p12_plain, 1, compute_updates => true) WHERE _change_type = 'update_postimage'$$,
+	$$SELECT p FROM p12_plain AS p WHERE id = 1$$, 'equal to the table''s own row');
+SELECT results_eq($$SELECT (row_data).id, _change_type FROM stream_changes(NULL::p12_plain, deduplication_mode => 'netChanges')$$,
+	$$VALUES (2, 'insert'), (1, 'insert')$$, 'net changes, typed');
+SELECT results_eq($$SELECT p.id, (c.row_data).v FROM p12_plain AS p JOIN stream_changes(NULL::p12_plain, 1) AS c ON (c.row_data).id = p.id WHERE c._change_type = 'insert'$$,
+	$$VALUES (1, 'b')$$, 'joined with the table');
+
+-- values that are stored as text come back as what they were, whatever the session prefers
+SET IntervalStyle = 'sql_standard';
+SET DateStyle = 'SQL, DMY';
+SELECT results_eq($$SELECT row_data FROM stream_changes(NULL::p12_rich)$$, $$SELECT r FROM p12_rich AS r$$, 'enum, array, composite, domain, a large value');
+RESET IntervalStyle;
+RESET DateStyle;
+
+/*
+ * The table changes
+ */
+ALTER TABLE p12_plain ADD added int DEFAULT 7;
+ALTER TABLE p12_plain ADD extra text;
+SELECT results_eq($$SELECT (row_data).* FROM stream_changes(NULL::p12_plain, 1)$$,
+	$$VALUES (1, 'a', 1.50, '2024-01-01 00:00:00+00'::timestamptz, 7, NULL::text), (1, 'b', 1.50, '2024-01-01 00:00:00+00', 7, NULL)$$,
+	'an added column has its fast default or NULL');
+UPDATE p12_plain SET added = 8, extra = 'e' WHERE id = 1;	-- 2
+ALTER TABLE p12_plain DROP n;
+SELECT results_eq($$SELECT (row_data).* FROM stream_changes(NULL::p12_plain, 1) WHERE _change_type = 'insert'$$,
+	$$VALUES (1, 'b', '2024-01-01 00:00:00+00'::timestamptz, 7, NULL::text), (1, 'b', '2024-01-01 00:00:00+00', 8, 'e')$$,
+	'a dropped column is left out');
+ALTER TABLE p12_plain RENAME v TO renamed;
+UPDATE p12_plain SET renamed = 'c' WHERE id = 1;			-- 3
+SELECT results_eq($$SELECT (row_data).renamed, _commit_version FROM stream_changes(NULL::p12_plain, 1) WHERE _change_type = 'insert'$$,
+	$$VALUES ('b', 1::bigint), ('b', 2), ('c', 3)$$, 'a renamed column follows');
+ALTER TABLE p12_plain ADD n int;
+SELECT is((SELECT count(*) FROM stream_changes(NULL::p12_plain, 1) WHERE (row_data).n IS NOT NULL), 0::bigint, 'a new column of an old name is another one');
+
+-- types: what can be changed without a rewrite (a rewrite is a gap)
+CREATE TABLE p12_types (id int PRIMARY KEY, v varchar(5), w varchar(5), mood p12_mood);
+INSERT INTO p12_types VALUES (1, 'abcde', 'x', 'ok');
+SELECT stream_track('p12_types');
+SELECT stream_sync() \g /dev/null
+ALTER TABLE p12_types ALTER v TYPE varchar(10), ALTER w TYPE text;
+UPDATE p12_types SET v = 'abcdefgh', w = 'longer than five';	-- 1
+SELECT results_eq($$SELECT (row_data).v, (row_data).w FROM stream_changes(NULL::p12_types) WHERE _change_type = 'insert'$$,
+	$$VALUES ('abcde'::varchar, 'x'), ('abcdefgh', 'longer than five')$$, 'a changed type is cast');
+
+ALTER TABLE p12_types DROP v;
+ALTER TABLE p12_types ADD v int;
+ALTER TYPE p12_mood RENAME VALUE 'ok' TO 'fine';
+SELECT alike(pg_temp.error_of($$SELECT * FROM stream_changes(NULL::p12_types, 0, 0)$$), '22P02 % "ok" [column "mood" in version 0]',
+	'a label that was renamed is an error naming the version');
+SELECT is((SELECT row_data ->> 'mood' FROM stream_changes('p12_types', 0, 0)), 'ok', 'jsonb shows the label of that time');
+UPDATE p12_types SET w = 'y';								-- 2
+SELECT results_eq($$SELECT (row_data).mood FROM stream_changes(NULL::p12_types, 2, 2)$$, $$VALUES ('fine'::p12_mood), ('fine')$$, 'the new label is there from the next version on');
+
+-- a type that cannot be cast: the rewrite is a gap, but versions before it are still there
+CREATE TABLE p12_cast (id int PRIMARY KEY, v text, j text);
+INSERT INTO p12_cast VALUES (1, '10', '{}');
+SELECT stream_track('p12_cast');
+SELECT stream_sync() \g /dev/null
+UPDATE p12_cast SET v = '11';								-- 1
+ALTER TABLE p12_cast ALTER v TYPE int USING v::int, ALTER j TYPE jsonb USING j::jsonb;	-- 2
+UPDATE p12_cast SET v = 12;									-- 3
+SELECT is(pg_temp.error_of($$SELECT * FROM stream_changes(NULL::p12_cast, 1, 1)$$),
+	'42846 column "v" was of type text before version 3, which cannot be cast to integer [row of version 1]', 'no assignment cast: an error naming the version of the change');
+SELECT is((SELECT count(*) FROM stream_changes('p12_cast', 0, 1)), 3::bigint, 'jsonb has them');
+SELECT results_eq($$SELECT (row_data).v FROM stream_changes(NULL::p12_cast, 3)$$, 'VALUES (11), (12)', 'after the change they are typed again');
+
+-- a table without columns, and one with nothing but dropped ones
+CREATE TABLE p12_empty ();
+INSERT INTO p12_empty DEFAULT VALUES;
+SELECT stream_track('p12_empty');
+SELECT stream_sync() \g /dev/null
+INSERT INTO p12_empty DEFAULT VALUES;						-- 1
+SELECT results_eq($$SELECT _commit_version, row_data::text FROM stream_changes(NULL::p12_empty)$$, $$VALUES (0::bigint, '()'), (1, '()')$$, 'rows without columns');
+SELECT results_eq($$SELECT _commit_version, row_data FROM stream_changes('p12_empty')$$, $$VALUES (0::bigint, '{}'::jsonb), (1, '{}')$$, 'also as jsonb');
+
+SELECT stream_untrack('p12_plain'), stream_untrack('p12_rich'), stream_untrack('p12_types'), stream_untrack('p12_cast'), stream_untrack('p12_empty') \g /dev/null
+DROP TABLE p12_plain, p12_rich, p12_types, p12_cast, p12_empty;
+DROP DOMAIN p12_small;
+DROP TYPE p12_pair, p12_mood;
+
+SELECT * FROM finish();
