@@ -4,7 +4,7 @@
  *	  The clients of benchmark p6 (p6.sh), which must be quick and even:
  *
  *	latency write RATE COUNT FIRST	inserts COUNT rows into "ticks", RATE a second
- *	latency poll STREAM LAST		prints "version time" whenever the stream's newest version grows
+ *	latency poll STREAM LAST		prints "version time" whenever the stream's newest version grows; at its end the looks a second, on stderr
  *	latency stamp COUNT				prints "id time" for each of COUNT lines of test_decoding on stdin
  *
  * They connect as the environment says.
@@ -16,6 +16,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -92,28 +93,33 @@ write_rows(int rate, int64_t count, int64_t first)
 static void
 poll_versions(const char *stream, int64_t last)
 {
-	PGconn	   *conn = prepare("SELECT last_version FROM streamcdc.blocks WHERE stream_id = $1::bigint "
+	PGconn	   *conn = prepare("SELECT last_version, to_char(clock_timestamp() AT TIME ZONE 'UTC', 'YYYY-MM-DD\"T\"HH24:MI:SS.US\"Z\"') FROM streamcdc.blocks WHERE stream_id = $1::bigint "
 							   "ORDER BY first_version DESC, chunk DESC LIMIT 1");
 	const char *values[1] = {stream};
 	const struct timespec pause = {.tv_nsec = POLL_PAUSE_NS};
-	int64_t		seen = -1;
+	int64_t		seen = 0,
+				looks = 0;
+	time_t		start = time(NULL);
 
 	/* the index, whatever the planner makes of a table without statistics */
 	PQclear(expect(conn, PQexec(conn, "SET enable_seqscan = off")));
 	PQclear(expect(conn, PQexec(conn, "SET plan_cache_mode = force_generic_plan")));
+	prctl(PR_SET_TIMERSLACK, 1UL);	/* pauses as short as asked for */
 	while (seen < last)
 	{
 		PGresult   *result = expect(conn, PQexecPrepared(conn, "s", 1, values, NULL, NULL, 0));
 		int64_t		version = PQntuples(result) > 0 ? strtoll(PQgetvalue(result, 0, 0), NULL, 10) : 0;
 
-		PQclear(result);
+		looks++;
 		if (version > seen)
 		{
-			print_now(version);
+			printf("%s %s\n", PQgetvalue(result, 0, 0), PQgetvalue(result, 0, 1));
 			seen = version;
 		}
+		PQclear(result);
 		nanosleep(&pause, NULL);
 	}
+	fprintf(stderr, "%" PRId64 "\n", looks / (time(NULL) - start + 1));
 	PQfinish(conn);
 }
 

@@ -67,6 +67,7 @@ CREATE TABLE streamcdc.schemas (
 	column_id int4 NOT NULL,
 	column_name name NOT NULL,
 	dropped boolean NOT NULL,
+	identity boolean NOT NULL,
 	storage "char" NOT NULL,
 	type_oid oid NOT NULL,
 	type_mod int4 NOT NULL,

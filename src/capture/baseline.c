@@ -505,6 +505,12 @@ scdc_baseline_main(Datum arg)
 	PushActiveSnapshot(GetTransactionSnapshot());
 	set_phase(SCDC_BASELINE_IMPORTED);
 
+	now = RegisterSnapshot(GetLatestSnapshot());
+	stream = scdc_stream_by_id(t->stream_id, now);
+	UnregisterSnapshot(now);
+	if (stream == NULL)
+		proc_exit(0);
+
 	/* capture is storing S at this moment; without that the copy would be of no use */
 	for (;;)
 	{
@@ -523,7 +529,7 @@ scdc_baseline_main(Datum arg)
 	}
 
 	replorigin_session_origin = DoNotReplicateId;
-	schema = scdc_schema_of_relation(rel, t->stream_id);
+	schema = scdc_schema_of_relation(rel, t->stream_id, stream->identity, stream->nidentity);
 	schema->number = SCDC_BASELINE_SCHEMA;
 	scdc_schema_write(schema);
 	b->row_count = copy_rows(rel, schema, GetActiveSnapshot(), b->snapshot_time);

@@ -505,6 +505,8 @@ decode_pass(void)
 	while (scdc_slot_read_record())
 	{
 		CHECK_FOR_INTERRUPTS();
+		if (scdc_decode_has_message())
+			return false;		/* what follows may be about a stream that we have to look up first */
 		if (++records % 64 != 0 || scdc_collect_is_empty())
 			continue;
 		INSTR_TIME_SET_CURRENT(now);

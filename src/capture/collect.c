@@ -44,6 +44,8 @@ typedef struct ReadyBlock
 	ScdcBlock	block;
 } ReadyBlock;
 
+#define RELATIONS_MAX	20000	/* remembered, before the untracked ones are forgotten */
+
 static MemoryContext collect_cxt;	/* streams, builders, schemas: the worker's life */
 static MemoryContext ready_cxt; /* finished blocks: until written */
 static HTAB *streams;
@@ -173,6 +175,7 @@ make_tracked(int64 stream_id, Oid relid, int64 base_version)
 	t->stream_id = stream_id;
 	t->relid = relid;
 	t->last_version = base_version;
+	t->nidentity = -1;
 	t->last_timestamp = DT_NOBEGIN;
 	t->split_version = PG_INT64_MIN;
 	e = hash_search(streams, &stream_id, HASH_ENTER, NULL);
@@ -206,6 +209,8 @@ scdc_collect_load(ScdcStream *stream, Snapshot snapshot)
 	if (t->dead)
 		return;
 
+	t->nidentity = stream->nidentity;
+	memcpy(t->identity, stream->identity, sizeof(AttrNumber) * stream->nidentity);
 	t->last_version = stream->base_version;
 	t->last_timestamp = DT_NOBEGIN;
 	if (scdc_changelog_last(stream->stream_id, snapshot, &last))
@@ -238,6 +243,19 @@ scdc_collect_begin(uint64 xid, TimestampTz commit_time, XLogRecPtr end_lsn, uint
 	txn_origin = origin;
 }
 
+/* Applications that make and drop tables all day must not make us grow. */
+static void
+forget_untracked(void)
+{
+	HASH_SEQ_STATUS seq;
+	RelationEntry *e;
+
+	hash_seq_init(&seq, relations);
+	while ((e = hash_seq_search(&seq)) != NULL)
+		if (e->tracked == NULL)
+			hash_search(relations, &e->relid, HASH_REMOVE, NULL);
+}
+
 /*
  * The registry as of this change.  Cached per relation until its relcache
  * entry is invalidated, which every write to the registry sees to: reading it
@@ -248,7 +266,11 @@ static RelationEntry *
 relation_entry(Oid relid)
 {
 	bool		found;
-	RelationEntry *e = hash_search(relations, &relid, HASH_ENTER, &found);
+	RelationEntry *e;
+
+	if (hash_get_num_entries(relations) >= RELATIONS_MAX)
+		forget_untracked();
+	e = hash_search(relations, &relid, HASH_ENTER, &found);
 
 	if (!found || !e->valid)
 	{
@@ -277,7 +299,7 @@ static void
 check_schema(ScdcTracked *t, Relation rel)
 {
 	MemoryContext old = MemoryContextSwitchTo(collect_cxt);
-	ScdcSchema *schema = scdc_schema_of_relation(rel, t->stream_id);
+	ScdcSchema *schema = scdc_schema_of_relation(rel, t->stream_id, t->identity, t->nidentity);
 
 	if (t->schema == NULL || !scdc_schema_equal(schema, t->schema))
 	{
@@ -422,8 +444,10 @@ open_block(ScdcTracked *t)
 static inline Size
 block_limit(void)
 {
-	Size		share = (Size) scdc_capture_memory * 1024 / 4 / list_length(open_streams);
+	Size		share;
 
+	Assert(open_streams != NIL);
+	share = (Size) scdc_capture_memory * 1024 / 4 / list_length(open_streams);
 	return Min(share, SCDC_BLOCK_RAW_MAX);
 }
 

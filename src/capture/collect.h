@@ -39,6 +39,8 @@ typedef struct ScdcTracked
 {
 	int64		stream_id;
 	Oid			relid;
+	int			nidentity;		/* columns that identify a row; -1: not known yet */
+	AttrNumber	identity[INDEX_MAX_KEYS];
 	bool		dead;			/* untracked by now: its changes are thrown away */
 	int64		last_version;
 	TimestampTz last_timestamp;

@@ -57,6 +57,12 @@ scdc_decode_saw_message(void)
 	return result;
 }
 
+bool
+scdc_decode_has_message(void)
+{
+	return saw_message;
+}
+
 static void
 error_context(void *arg)
 {

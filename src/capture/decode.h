@@ -21,4 +21,7 @@ extern void scdc_decode_init(void);
 /* Has a message of ours been decoded since the last call? */
 extern bool scdc_decode_saw_message(void);
 
+/* The same without forgetting it. */
+extern bool scdc_decode_has_message(void);
+
 #endif							/* SCDC_DECODE_H */

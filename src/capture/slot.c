@@ -65,7 +65,7 @@ page_read(XLogReaderState *state, XLogRecPtr page, int req_len, XLogRecPtr targe
 	else
 		count = upto - page;
 	XLogReadDetermineTimeline(state, page, req_len, tli);
-	if (!WALRead(state, buffer, page, count, tli, &error))
+	if (!WALRead(state, buffer, page, count, state->currTLI, &error))
 		WALReadRaiseError(&error);
 	return count;
 }

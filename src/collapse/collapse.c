@@ -20,6 +20,7 @@
  *
  *-------------------------------------------------------------------------
  */
+#define SCDC_COLLAPSE_OLD
 #ifdef FRONTEND
 #include "postgres_fe.h"
 #else

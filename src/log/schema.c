@@ -12,12 +12,14 @@
 #include "access/htup_details.h"
 #include "access/table.h"
 #include "access/transam.h"
+#include "catalog/pg_index.h"
 #include "catalog/pg_type.h"
 #include "parser/parse_coerce.h"
 #include "utils/builtins.h"
 #include "utils/fmgroids.h"
 #include "utils/lsyscache.h"
 #include "utils/rel.h"
+#include "utils/syscache.h"
 
 #include "log/rows.h"
 #include "log/schema.h"
@@ -31,6 +33,7 @@ enum
 	Anum_column_id,
 	Anum_column_name,
 	Anum_dropped,
+	Anum_identity,
 	Anum_storage,
 	Anum_type_oid,
 	Anum_type_mod,
@@ -143,8 +146,81 @@ layout(ScdcSchema *schema)
 	}
 }
 
+bool
+scdc_index_identity(Oid indexoid, AttrNumber *columns, int *ncolumns)
+{
+	HeapTuple	tuple = SearchSysCache1(INDEXRELID, ObjectIdGetDatum(indexoid));
+	Form_pg_index index;
+	bool		result;
+
+	if (!HeapTupleIsValid(tuple))
+		return false;
+	index = (Form_pg_index) GETSTRUCT(tuple);
+	result = index->indisunique && index->indisvalid && index->indislive &&
+		heap_attisnull(tuple, Anum_pg_index_indpred, NULL) &&
+		heap_attisnull(tuple, Anum_pg_index_indexprs, NULL);
+	*ncolumns = index->indnkeyatts;
+	for (int i = 0; i < index->indnkeyatts; i++)
+	{
+		columns[i] = index->indkey.values[i];
+		if (columns[i] <= 0)
+			result = false;
+	}
+	ReleaseSysCache(tuple);
+	return result;
+}
+
+Oid
+scdc_identity_index(Relation rel, const AttrNumber *columns, int ncolumns)
+{
+	List	   *indexes = RelationGetIndexList(rel);
+	ListCell   *lc;
+	Oid			result = InvalidOid;
+
+	foreach(lc, indexes)
+	{
+		AttrNumber	key[INDEX_MAX_KEYS];
+		int			nkey;
+		int			found = 0;
+
+		if (!scdc_index_identity(lfirst_oid(lc), key, &nkey) || nkey != ncolumns)
+			continue;
+		for (int i = 0; i < nkey; i++)
+			for (int j = 0; j < ncolumns; j++)
+				if (key[i] == columns[j])
+					found++;
+		if (found == ncolumns)
+		{
+			result = lfirst_oid(lc);
+			break;
+		}
+	}
+	list_free(indexes);
+	return result;
+}
+
+/* Marks the columns that identify a row, if there is an index that makes them do so. */
+static void
+mark_identity(ScdcSchema *schema, Relation rel, const AttrNumber *identity, int nidentity)
+{
+	AttrNumber	key[INDEX_MAX_KEYS];
+
+	if (nidentity < 0)
+	{
+		nidentity = 0;
+		list_free(RelationGetIndexList(rel));	/* makes rd_pkindex known */
+		if (OidIsValid(rel->rd_pkindex) && scdc_index_identity(rel->rd_pkindex, key, &nidentity))
+			identity = key;
+	}
+	if (nidentity == 0 || !OidIsValid(scdc_identity_index(rel, identity, nidentity)))
+		return;
+	for (int i = 0; i < nidentity; i++)
+		if (identity[i] <= schema->ncolumns)
+			schema->columns[identity[i] - 1].identity = true;
+}
+
 ScdcSchema *
-scdc_schema_of_relation(Relation rel, int64 stream_id)
+scdc_schema_of_relation(Relation rel, int64 stream_id, const AttrNumber *identity, int nidentity)
 {
 	TupleDesc	desc = RelationGetDescr(rel);
 	ScdcSchema *schema = palloc0(sizeof(ScdcSchema));
@@ -183,6 +259,7 @@ scdc_schema_of_relation(Relation rel, int64 stream_id)
 		/* a table never uses an attribute number twice, so it says which column this is */
 		c->column_id = att->attnum;
 	}
+	mark_identity(schema, rel, identity, nidentity);
 	layout(schema);
 	return schema;
 }
@@ -201,7 +278,7 @@ scdc_schema_equal(const ScdcSchema *a, const ScdcSchema *b)
 			return false;
 		if (x->dropped)
 			continue;
-		if (x->storage != y->storage || x->type != y->type || x->raw_type != y->raw_type ||
+		if (x->identity != y->identity || x->storage != y->storage || x->type != y->type || x->raw_type != y->raw_type ||
 			x->typmod != y->typmod || x->collation != y->collation || strcmp(x->name, y->name) != 0)
 			return false;
 	}
@@ -229,6 +306,7 @@ scdc_schema_write(const ScdcSchema *schema)
 		values[Anum_column_id - 1] = Int32GetDatum(c->column_id);
 		values[Anum_column_name - 1] = NameGetDatum(&name);
 		values[Anum_dropped - 1] = BoolGetDatum(c->dropped);
+		values[Anum_identity - 1] = BoolGetDatum(c->identity);
 		values[Anum_storage - 1] = CharGetDatum(c->storage);
 		values[Anum_type_oid - 1] = ObjectIdGetDatum(c->type);
 		values[Anum_type_mod - 1] = Int32GetDatum(c->typmod);
@@ -282,6 +360,7 @@ read_column(Relation rel, HeapTuple tuple, Datum *values, bool *isnull, void *ar
 	c->column_id = DatumGetInt32(values[Anum_column_id - 1]);
 	c->name = pstrdup(NameStr(*DatumGetName(values[Anum_column_name - 1])));
 	c->dropped = DatumGetBool(values[Anum_dropped - 1]);
+	c->identity = DatumGetBool(values[Anum_identity - 1]);
 	c->storage = DatumGetChar(values[Anum_storage - 1]);
 	c->type = DatumGetObjectId(values[Anum_type_oid - 1]);
 	c->typmod = DatumGetInt32(values[Anum_type_mod - 1]);

@@ -9,6 +9,7 @@
 #ifndef SCDC_SCHEMA_H
 #define SCDC_SCHEMA_H
 
+#include "access/attnum.h"
 #include "access/tupdesc.h"
 #include "utils/relcache.h"
 #include "utils/snapshot.h"
@@ -25,6 +26,7 @@ typedef struct ScdcColumn
 	int32		column_id;		/* stays with the column through renames */
 	char	   *name;
 	bool		dropped;
+	bool		identity;		/* one of the columns that identify a row, and a unique index sees to that */
 	char		storage;		/* SCDC_STORE_* */
 	Oid			type;			/* as declared; may be gone by now */
 	int32		typmod;
@@ -51,10 +53,22 @@ typedef struct ScdcSchema
 #define SCDC_BASELINE_SCHEMA	(-1)
 
 /*
- * Builds the schema of an open relation, as its descriptor (historic or
- * current) says; number is 0.  Allocates in the current context.
+ * Builds the schema of an open relation, as its descriptor and indexes
+ * (historic or current) say; number is 0.  identity: the stream's identity
+ * columns, nidentity < 0 if they are not known (then the primary key's).
+ * Allocates in the current context.
  */
-extern ScdcSchema *scdc_schema_of_relation(Relation rel, int64 stream_id);
+extern ScdcSchema *scdc_schema_of_relation(Relation rel, int64 stream_id, const AttrNumber *identity, int nidentity);
+
+/*
+ * The key columns of an index that can identify rows: valid, unique (deferred
+ * or not), without WHERE and expressions.  False if it cannot.  columns has
+ * room for INDEX_MAX_KEYS.
+ */
+extern bool scdc_index_identity(Oid indexoid, AttrNumber *columns, int *ncolumns);
+
+/* An index of the relation that can, with exactly these key columns in any order; InvalidOid if there is none. */
+extern Oid	scdc_identity_index(Relation rel, const AttrNumber *columns, int ncolumns);
 
 /* Do the two describe the same columns and layout (numbers aside)? */
 extern bool scdc_schema_equal(const ScdcSchema *a, const ScdcSchema *b);

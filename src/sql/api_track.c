@@ -163,17 +163,49 @@ check_columns(Relation rel)
 					 errhint("Rename the column.")));
 }
 
-static bool
-usable_as_identity(Form_pg_index index, HeapTuple tuple)
+/* Attribute numbers of the identity columns that the caller named. */
+static int
+named_columns(Relation rel, ArrayType *columns, AttrNumber *result)
 {
-	if (!index->indisunique || !index->indisvalid || !index->indislive ||
-		!heap_attisnull(tuple, Anum_pg_index_indpred, NULL) ||
-		!heap_attisnull(tuple, Anum_pg_index_indexprs, NULL))
-		return false;
-	for (int i = 0; i < index->indnkeyatts; i++)
-		if (index->indkey.values[i] <= 0)
-			return false;
-	return true;
+	Datum	   *elems;
+	bool	   *nulls;
+	int			n;
+
+	if (ARR_NDIM(columns) > 1)
+		ereport(ERROR,
+				(errcode(ERRCODE_ARRAY_SUBSCRIPT_ERROR),
+				 errmsg("identity columns must be a one-dimensional array")));
+	deconstruct_array(columns, NAMEOID, NAMEDATALEN, false, TYPALIGN_CHAR, &elems, &nulls, &n);
+	if (n == 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("identity columns must not be empty"),
+				 errhint("Leave the argument out to use the primary key.")));
+	if (n > INDEX_MAX_KEYS)
+		ereport(ERROR,
+				(errcode(ERRCODE_TOO_MANY_COLUMNS),
+				 errmsg("more than %d identity columns", INDEX_MAX_KEYS)));
+	for (int i = 0; i < n; i++)
+	{
+		char	   *name;
+
+		if (nulls[i])
+			ereport(ERROR,
+					(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
+					 errmsg("identity columns must not be null")));
+		name = NameStr(*DatumGetName(elems[i]));
+		result[i] = get_attnum(RelationGetRelid(rel), name);
+		if (result[i] <= 0)
+			ereport(ERROR,
+					(errcode(ERRCODE_UNDEFINED_COLUMN),
+					 errmsg("column \"%s\" of table \"%s\" does not exist", name, RelationGetRelationName(rel))));
+		for (int j = 0; j < i; j++)
+			if (result[j] == result[i])
+				ereport(ERROR,
+						(errcode(ERRCODE_DUPLICATE_COLUMN),
+						 errmsg("column \"%s\" is named twice as an identity column", name)));
+	}
+	return n;
 }
 
 /*
@@ -183,98 +215,28 @@ usable_as_identity(Form_pg_index index, HeapTuple tuple)
 static void
 choose_identity(Relation rel, ArrayType *columns, ScdcStream *stream)
 {
-	AttrNumber	wanted[INDEX_MAX_KEYS];
-	int			nwanted = 0;
-	ListCell   *lc;
-	Oid			best = InvalidOid;
-
-	RelationGetIndexList(rel);	/* makes sure rd_pkindex and rd_replidindex are known */
+	list_free(RelationGetIndexList(rel));	/* makes rd_pkindex and rd_replidindex known */
 	if (columns)
 	{
-		Datum	   *elems;
-		bool	   *nulls;
-		int			n;
-
-		if (ARR_NDIM(columns) > 1)
+		stream->nidentity = named_columns(rel, columns, stream->identity);
+		stream->identity_index = scdc_identity_index(rel, stream->identity, stream->nidentity);
+		if (!OidIsValid(stream->identity_index))
 			ereport(ERROR,
-					(errcode(ERRCODE_ARRAY_SUBSCRIPT_ERROR),
-					 errmsg("identity columns must be a one-dimensional array")));
-		deconstruct_array(columns, NAMEOID, NAMEDATALEN, false, TYPALIGN_CHAR, &elems, &nulls, &n);
-		if (n == 0)
-			ereport(ERROR,
-					(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-					 errmsg("identity columns must not be empty"),
-					 errhint("Leave the argument out to use the primary key.")));
-		for (int i = 0; i < n; i++)
-		{
-			AttrNumber	att;
-			char	   *name;
-
-			if (nulls[i])
-				ereport(ERROR,
-						(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
-						 errmsg("identity columns must not be null")));
-			name = NameStr(*DatumGetName(elems[i]));
-			att = get_attnum(RelationGetRelid(rel), name);
-			if (att <= 0)
-				ereport(ERROR,
-						(errcode(ERRCODE_UNDEFINED_COLUMN),
-						 errmsg("column \"%s\" of table \"%s\" does not exist", name, RelationGetRelationName(rel))));
-			for (int j = 0; j < nwanted; j++)
-				if (wanted[j] == att)
-					ereport(ERROR,
-							(errcode(ERRCODE_DUPLICATE_COLUMN),
-							 errmsg("column \"%s\" is named twice as an identity column", name)));
-			if (nwanted == INDEX_MAX_KEYS)
-				ereport(ERROR,
-						(errcode(ERRCODE_TOO_MANY_COLUMNS),
-						 errmsg("more than %d identity columns", INDEX_MAX_KEYS)));
-			wanted[nwanted++] = att;
-		}
+					(errcode(ERRCODE_INVALID_COLUMN_REFERENCE),
+					 errmsg("there is no unique index on the identity columns of table \"%s\"",
+							RelationGetRelationName(rel)),
+					 errhint("Name exactly the columns of a valid unique index without WHERE clause and expressions.")));
+		return;
 	}
-
-	foreach(lc, RelationGetIndexList(rel))
+	stream->identity_index = rel->rd_pkindex;
+	if (!OidIsValid(stream->identity_index) && rel->rd_rel->relreplident == REPLICA_IDENTITY_INDEX)
+		stream->identity_index = rel->rd_replidindex;
+	if (!OidIsValid(stream->identity_index) ||
+		!scdc_index_identity(stream->identity_index, stream->identity, &stream->nidentity))
 	{
-		Oid			indexoid = lfirst_oid(lc);
-		HeapTuple	tuple = SearchSysCache1(INDEXRELID, ObjectIdGetDatum(indexoid));
-		Form_pg_index index;
-		bool		take = false;
-
-		if (!HeapTupleIsValid(tuple))
-			continue;
-		index = (Form_pg_index) GETSTRUCT(tuple);
-		if (usable_as_identity(index, tuple))
-		{
-			if (columns)
-			{
-				int			found = 0;
-
-				for (int i = 0; i < index->indnkeyatts; i++)
-					for (int j = 0; j < nwanted; j++)
-						if (index->indkey.values[i] == wanted[j])
-							found++;
-				take = !OidIsValid(best) && found == nwanted && index->indnkeyatts == nwanted;
-			}
-			else
-				take = index->indisprimary || (index->indisreplident && !OidIsValid(best));
-			if (take)
-			{
-				best = indexoid;
-				stream->nidentity = index->indnkeyatts;
-				for (int i = 0; i < index->indnkeyatts; i++)
-					stream->identity[i] = index->indkey.values[i];
-			}
-		}
-		ReleaseSysCache(tuple);
-		if (take && !columns && index->indisprimary)
-			break;
+		stream->identity_index = InvalidOid;
+		stream->nidentity = 0;
 	}
-	if (columns && !OidIsValid(best))
-		ereport(ERROR,
-				(errcode(ERRCODE_INVALID_COLUMN_REFERENCE),
-				 errmsg("there is no unique index on the identity columns of table \"%s\"", RelationGetRelationName(rel)),
-				 errhint("Name exactly the columns of a valid unique index without WHERE clause and expressions.")));
-	stream->identity_index = best;
 }
 
 static void
@@ -520,12 +482,13 @@ streamcdc_untrack(PG_FUNCTION_ARGS)
 	/*
 	 * From here on nobody else can write the table.  Let capture take in what
 	 * was written before, so that the last version is known and can never be
-	 * given out again.
+	 * given out again.  (Nobody has seen a version of a stream that this very
+	 * transaction began.)
 	 */
 	if (stream->state == SCDC_STATE_LIVE)
 	{
 		char	   *reason;
-		bool		complete = !FullTransactionIdEquals(stream->tracked_xid, GetTopFullTransactionIdIfAny()) &&
+		bool		complete = FullTransactionIdEquals(stream->tracked_xid, GetTopFullTransactionIdIfAny()) ||
 		scdc_wait_captured(scdc_wal_target(), Max(scdc_read_timeout, 1000), &reason) == SCDC_WAIT_DONE;
 
 		snapshot = RegisterSnapshot(GetLatestSnapshot());

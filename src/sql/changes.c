@@ -12,6 +12,7 @@
  *
  *-------------------------------------------------------------------------
  */
+#define SCDC_COLLAPSE_OLD
 #include "postgres.h"
 
 #include "miscadmin.h"

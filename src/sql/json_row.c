@@ -302,6 +302,7 @@ set_jsonb(JsonbValue *result, Jsonb *jb)
 	}
 	while ((token = JsonbIteratorNext(&it, &v, false)) != WJB_DONE)
 		made = pushJsonbValue(&state, token, token < WJB_BEGIN_ARRAY ? &v : NULL);
+	Assert(made != NULL);
 	*result = *made;
 }
 

@@ -134,6 +134,8 @@ dropped_target(ScdcStream *stream)
 	return target;
 }
 
+static void undefined_table(const char *name) pg_attribute_noreturn();
+
 static void
 undefined_table(const char *name)
 {

@@ -116,10 +116,13 @@ sub warns_with
 sub background_sql
 {
 	my ($node, $text, $db) = @_;
-	my %job = (out => '', err => '', in => "SET client_min_messages = warning;\n$text");
+	my %job = (out => '', err => '');
+	# a file, since a pipe would have to be pumped
+	my $file = PostgreSQL::Test::Utils::tempdir() . '/commands.sql';
+	append_to_file($file, "SET client_min_messages = warning;\n$text");
 	$job{run} = IPC::Run::start(
-		[ 'psql', '-XAtq', '-v', 'ON_ERROR_STOP=1', '-d', $node->connstr($db // 'postgres'), '-f', '-' ],
-		'<', \$job{in}, '>', \$job{out}, '2>', \$job{err}, IPC::Run::timeout($timeout));
+		[ 'psql', '-XAtq', '-v', 'ON_ERROR_STOP=1', '-d', $node->connstr($db // 'postgres'), '-f', $file ],
+		'<', \undef, '>', \$job{out}, '2>', \$job{err}, IPC::Run::timeout($timeout));
 	return \%job;
 }
 

@@ -14,6 +14,7 @@
  *
  *-------------------------------------------------------------------------
  */
+#define SCDC_COLLAPSE_OLD
 #include "postgres_fe.h"
 
 #include <time.h>
