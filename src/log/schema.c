@@ -170,6 +170,28 @@ scdc_index_identity(Oid indexoid, AttrNumber *columns, int *ncolumns)
 	return result;
 }
 
+/* (rd_pkindex leaves out a deferrable one.) */
+Oid
+scdc_primary_key(Relation rel)
+{
+	List	   *indexes = RelationGetIndexList(rel);
+	ListCell   *lc;
+	Oid			result = InvalidOid;
+
+	foreach(lc, indexes)
+	{
+		HeapTuple	tuple = SearchSysCache1(INDEXRELID, ObjectIdGetDatum(lfirst_oid(lc)));
+
+		if (!HeapTupleIsValid(tuple))
+			continue;
+		if (((Form_pg_index) GETSTRUCT(tuple))->indisprimary)
+			result = lfirst_oid(lc);
+		ReleaseSysCache(tuple);
+	}
+	list_free(indexes);
+	return result;
+}
+
 Oid
 scdc_identity_index(Relation rel, const AttrNumber *columns, int ncolumns)
 {
@@ -207,10 +229,9 @@ mark_identity(ScdcSchema *schema, Relation rel, const AttrNumber *identity, int 
 
 	if (nidentity < 0)
 	{
-		nidentity = 0;
-		list_free(RelationGetIndexList(rel));	/* makes rd_pkindex known */
-		if (OidIsValid(rel->rd_pkindex) && scdc_index_identity(rel->rd_pkindex, key, &nidentity))
-			identity = key;
+		if (!scdc_index_identity(scdc_primary_key(rel), key, &nidentity))
+			nidentity = 0;
+		identity = key;
 	}
 	if (nidentity == 0 || !OidIsValid(scdc_identity_index(rel, identity, nidentity)))
 		return;

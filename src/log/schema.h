@@ -67,6 +67,9 @@ extern ScdcSchema *scdc_schema_of_relation(Relation rel, int64 stream_id, const 
  */
 extern bool scdc_index_identity(Oid indexoid, AttrNumber *columns, int *ncolumns);
 
+/* The relation's primary key index, deferrable or not; InvalidOid if it has none. */
+extern Oid	scdc_primary_key(Relation rel);
+
 /* An index of the relation that can, with exactly these key columns in any order; InvalidOid if there is none. */
 extern Oid	scdc_identity_index(Relation rel, const AttrNumber *columns, int ncolumns);
 

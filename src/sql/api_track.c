@@ -215,7 +215,6 @@ named_columns(Relation rel, ArrayType *columns, AttrNumber *result)
 static void
 choose_identity(Relation rel, ArrayType *columns, ScdcStream *stream)
 {
-	list_free(RelationGetIndexList(rel));	/* makes rd_pkindex and rd_replidindex known */
 	if (columns)
 	{
 		stream->nidentity = named_columns(rel, columns, stream->identity);
@@ -228,9 +227,9 @@ choose_identity(Relation rel, ArrayType *columns, ScdcStream *stream)
 					 errhint("Name exactly the columns of a valid unique index without WHERE clause and expressions.")));
 		return;
 	}
-	stream->identity_index = rel->rd_pkindex;
+	stream->identity_index = scdc_primary_key(rel);
 	if (!OidIsValid(stream->identity_index) && rel->rd_rel->relreplident == REPLICA_IDENTITY_INDEX)
-		stream->identity_index = rel->rd_replidindex;
+		stream->identity_index = RelationGetReplicaIndex(rel);
 	if (!OidIsValid(stream->identity_index) ||
 		!scdc_index_identity(stream->identity_index, stream->identity, &stream->nidentity))
 	{
@@ -406,7 +405,7 @@ streamcdc_track(PG_FUNCTION_ARGS)
 	/* a version once seen never comes again: without a baseline the first commit is base_version + 1 */
 	stream.base_version = before ? before->last_version + (stream.baseline ? 1 : 0) : 0;
 	stream.old_replica_identity = rel->rd_rel->relreplident;
-	stream.old_replica_index = rel->rd_rel->relreplident == REPLICA_IDENTITY_INDEX ? rel->rd_replidindex : InvalidOid;
+	stream.old_replica_index = rel->rd_rel->relreplident == REPLICA_IDENTITY_INDEX ? RelationGetReplicaIndex(rel) : InvalidOid;
 	stream.tracked_xid = GetTopFullTransactionId();
 	stream.tracked_at = GetCurrentTimestamp();
 	stream.last_version = -1;
