@@ -9,6 +9,11 @@
 #   make test-tap T=test/t/001_readme.pl
 #   make bench                prints speed and sizes as ratios to baselines run beside them; make bench B=p1 for one
 #   make check-warnings       compiles in a scratch folder with gcc and clang, with -Werror
+#   make lint                 cppcheck, clang's analyzer, and the SQL scripts; make lint L=sql for one (also c, scan)
+#   make format               rewrites the C sources by pg_bsd_indent; make format-check only tells, and fails
+#   make test-asan            unit tests under the address and undefined-behaviour sanitizers
+#   make fuzz                 libFuzzer on the pure modules, FUZZ_SECONDS=60 for each
+#   make test-fresh           as root: HEAD cloned into a fresh Debian 12, "make demo" and "make test" there
 #
 # Warnings are errors only when asked for, so that a newer compiler never breaks
 # anybody's build: make COPT=-Werror
@@ -72,7 +77,8 @@ clean:
 	rm -f streamcdc.so $(OBJS) $(OBJS:.o=.d)
 endif
 
-.PHONY: demo demo-stop test test-unit test-regress test-isolation test-pgtap test-tap check-warnings bench
+.PHONY: demo demo-stop test test-unit test-regress test-isolation test-pgtap test-tap check-warnings bench \
+	lint format format-check test-asan fuzz test-fresh
 
 export PG_CONFIG
 
@@ -90,6 +96,24 @@ test-unit test-regress test-isolation test-pgtap test-tap: test-%:
 
 check-warnings:
 	@test/support/check-warnings
+
+lint:
+	@test/support/lint $(L)
+
+format:
+	@test/support/format
+
+format-check:
+	@test/support/format check
+
+test-asan:
+	@test/support/test-asan
+
+fuzz:
+	@test/support/fuzz
+
+test-fresh:
+	@test/support/test-fresh
 
 bench:
 	@bench/run $(B)

@@ -260,8 +260,9 @@ emit_message(void)
 	LogLogicalMessage(SCDC_MESSAGE_PREFIX, "look", 4, true);
 }
 
+/* Only 'gap' is supported yet; *acts_as_gap: something else was asked for, and the user should know. */
 static char *
-choose_on_truncate(FunctionCallInfo fcinfo, int arg)
+choose_on_truncate(FunctionCallInfo fcinfo, int arg, bool *acts_as_gap)
 {
 	char	   *word = PG_ARGISNULL(arg) ? pstrdup("delete") : text_to_cstring(PG_GETARG_TEXT_PP(arg));
 
@@ -270,15 +271,12 @@ choose_on_truncate(FunctionCallInfo fcinfo, int arg)
 				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
 				 errmsg("on_truncate => 'forbid' is not supported yet"),
 				 errhint("Use on_truncate => 'gap'.")));
-	if (pg_strcasecmp(word, "delete") == 0)
-		ereport(NOTICE,
-				(errmsg("TRUNCATE is recorded as a gap"),
-				 errdetail("on_truncate => 'delete' is not supported yet and acts as 'gap'.")));
-	else if (pg_strcasecmp(word, "gap") != 0)
+	if (pg_strcasecmp(word, "delete") != 0 && pg_strcasecmp(word, "gap") != 0)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("unrecognized value for on_truncate: \"%s\"", word),
 				 errhint("Accepted values are \"delete\", \"forbid\" and \"gap\".")));
+	*acts_as_gap = pg_strcasecmp(word, "gap") != 0;
 	return pstrdup("gap");
 }
 
@@ -340,6 +338,7 @@ streamcdc_track(PG_FUNCTION_ARGS)
 	ScdcStream	stream = {0},
 			   *before;
 	uint64		bytes;
+	bool		acts_as_gap;
 
 	if (PG_ARGISNULL(0))
 		ereport(ERROR,
@@ -364,7 +363,7 @@ streamcdc_track(PG_FUNCTION_ARGS)
 					(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 					 errmsg("retention must not be negative")));
 	}
-	stream.on_truncate = choose_on_truncate(fcinfo, 4);
+	stream.on_truncate = choose_on_truncate(fcinfo, 4, &acts_as_gap);
 
 	LockRelationOid(relid, AccessExclusiveLock);
 	rel = try_relation_open(relid, NoLock);
@@ -421,6 +420,10 @@ streamcdc_track(PG_FUNCTION_ARGS)
 	table_close(registry, NoLock);
 	tracking_xid = stream.tracked_xid;
 
+	if (acts_as_gap)
+		ereport(NOTICE,
+				(errmsg("TRUNCATE of table \"%s\" will be recorded as a gap", stream.table_name),
+				 errdetail("on_truncate => 'delete' is not supported yet and acts as 'gap'.")));
 	ereport(NOTICE,
 			(errmsg("table \"%s\" has REPLICA IDENTITY FULL now, and is locked until this transaction ends",
 					stream.table_name),

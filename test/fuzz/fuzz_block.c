@@ -408,9 +408,15 @@ write_seeds(const char *folder)
 				ScdcEvent	event = {.kind = (ScdcEventKind) kind};
 
 				if (kind == SCDC_EVENT_UPDATE || kind == SCDC_EVENT_DELETE)
-					event.old_image = (ScdcBytes) {before, sizeof(before)};
+					event.old_image = (ScdcBytes)
+				{
+					before, sizeof(before)
+				};
 				if (kind == SCDC_EVENT_INSERT || kind == SCDC_EVENT_UPDATE)
-					event.new_image = (ScdcBytes) {after, sizeof(after)};
+					event.new_image = (ScdcBytes)
+				{
+					after, sizeof(after)
+				};
 				scdc_block_add(b, &event);
 			}
 		}

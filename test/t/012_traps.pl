@@ -110,6 +110,7 @@ is(sql($node, q{SELECT count(*) FROM pg_settings WHERE name = 'output_plugin_lib
 sql($node, <<'SQL');
 CREATE TABLE other (id int PRIMARY KEY);
 CREATE TABLE midway (id int PRIMARY KEY, v text);
+CREATE TABLE midway_full (id int PRIMARY KEY, v text);
 CREATE TABLE within (id int PRIMARY KEY, v text);
 CREATE TABLE several_1 (id int PRIMARY KEY);
 CREATE TABLE several_2 (id int);
@@ -117,19 +118,45 @@ CREATE TABLE twice (id int PRIMARY KEY);
 INSERT INTO midway VALUES (0, 'old');
 SQL
 track($node, ['other']);
+# one of them is known to capture as untracked, and stream_track changes nothing else about it
+sql($node, 'ALTER TABLE midway_full REPLICA IDENTITY FULL; INSERT INTO midway_full VALUES (0, \'old\')');
+sync($node);
+for my $table ('midway', 'midway_full')
+{
+	my $before = sql($node, 'SELECT count(*) FROM other');
+	my $open = $node->background_psql('postgres');
+	# it has written a tracked table and an untracked one, so decoding has begun with it
+	$open->query_safe("BEGIN; INSERT INTO other VALUES ($before + 1); INSERT INTO noise VALUES (1);");
+	sql($node, "INSERT INTO other VALUES ($before + 2)");
+	sync($node);
+	sql($node, "SELECT stream_track('$table')");
+	$open->query_safe("INSERT INTO $table VALUES (1, 'new'); COMMIT;");
+	$open->quit;
+	sync($node);
+	is(sql($node, "SELECT string_agg(row_data ->> 'v', ',' ORDER BY row_data ->> 'id') FROM stream_changes('$table')"),
+		'old,new', "$table: tracked while the transaction that writes it was already running");
+	is(sql($node, "SELECT count(*) FROM stream_changes('other')"), $before + 2, "$table: and the table that this transaction wrote before");
+	folds_to_table($node, $table);
+	# what was cached as tracked is not any more
+	sql($node, "SELECT stream_untrack('$table'); INSERT INTO $table VALUES (2, 'untracked'); SELECT stream_track('$table', baseline => false); INSERT INTO $table VALUES (3, 'again')");
+	sync($node);
+	is(sql($node, "SELECT string_agg(row_data ->> 'v', ',') FROM stream_changes('$table')"), 'again', "$table: nothing of the time when it was untracked");
+}
+
+# the same decoded in one go, with nothing between the two transactions that would make capture look again by itself
+sql($node, 'CREATE TABLE at_once (id int PRIMARY KEY, v text); ALTER TABLE at_once REPLICA IDENTITY FULL; INSERT INTO at_once VALUES (0, \'old\')');
+sync($node);
 my $open = $node->background_psql('postgres');
-# it has written a tracked and an untracked table, so decoding has begun with it
-$open->query_safe('BEGIN; INSERT INTO other VALUES (1); INSERT INTO noise VALUES (1);');
-sql($node, 'INSERT INTO other VALUES (2)');
-sync($node);
-sql($node, 'SELECT stream_track(\'midway\')');
-$open->query_safe('INSERT INTO midway VALUES (1, \'new\'); COMMIT;');
+$open->query_safe("BEGIN; INSERT INTO noise VALUES (1);");
+my $stopped = signal_worker($node, 'STOP');
+# a transaction is decoded before it that fills the cache anew
+sql($node, 'INSERT INTO at_once VALUES (1, \'unseen\'); SELECT stream_track(\'at_once\', baseline => false)');
+$open->query_safe("INSERT INTO at_once VALUES (2, 'new'); COMMIT;");
 $open->quit;
+kill 'CONT', $stopped;
 sync($node);
-is(sql($node, 'SELECT string_agg(row_data ->> \'v\', \',\' ORDER BY row_data ->> \'id\') FROM stream_changes(\'midway\')'),
-	'old,new', 'a table tracked while the transaction that writes it was already running');
-is(sql($node, 'SELECT count(*) FROM stream_changes(\'other\')'), 2, 'and the table that this transaction wrote before');
-folds_to_table($node, 'midway');
+is(sql($node, "SELECT string_agg(row_data ->> 'v', ',') FROM stream_changes('at_once')"), 'new',
+	'tracked and written by a transaction already running, decoded in one go');
 
 sql($node, <<'SQL');
 BEGIN;
@@ -182,7 +209,7 @@ folds_to_table($node, 'twice');
 #
 sql($node, 'CREATE TABLE altered (id int PRIMARY KEY, a text, b int); INSERT INTO altered VALUES (1, \'base\', 1)');
 track($node, ['altered']);
-my $stopped = signal_worker($node, 'STOP');
+$stopped = signal_worker($node, 'STOP');
 sql($node, <<'SQL');
 INSERT INTO altered VALUES (2, 'two', 2);
 ALTER TABLE altered ADD COLUMN c int DEFAULT 7;
