@@ -45,7 +45,26 @@
 static ProcessUtility_hook_type prev_process_utility = NULL;
 static object_access_hook_type prev_object_access = NULL;
 
-/* ---- commits ---- */
+/* Databases that this transaction's commands keep free of our workers. */
+static List *suspended = NIL;
+
+/*
+ * Not before the transaction has ended: the launcher would still see the mark
+ * of a database that is being dropped.  It starts capture again if the
+ * database is still there.
+ */
+static void
+resume_suspended(void)
+{
+	ListCell   *lc;
+
+	foreach(lc, suspended)
+		scdc_capture_resume(lfirst_oid(lc));
+	list_free(suspended);
+	suspended = NIL;
+}
+
+/* ---- the end of a transaction ---- */
 
 /*
  * A commit is decodable once it is flushed; for an asynchronous one the
@@ -53,11 +72,13 @@ static object_access_hook_type prev_object_access = NULL;
  * transactions that wrote nothing.
  */
 static void
-at_commit(XactEvent event, void *arg)
+at_transaction_end(XactEvent event, void *arg)
 {
 	static XLogRecPtr seen = InvalidXLogRecPtr;
 	ScdcCaptureEntry *entry;
 
+	if (event == XACT_EVENT_COMMIT || event == XACT_EVENT_ABORT || event == XACT_EVENT_PREPARE)
+		resume_suspended();
 	if (event != XACT_EVENT_COMMIT || XactLastCommitEnd == seen)
 		return;
 	seen = XactLastCommitEnd;
@@ -166,18 +187,11 @@ process_utility(PlannedStmt *pstmt, const char *queryString, bool readOnlyTree, 
 
 	if (OidIsValid(dboid))
 	{
-		PG_TRY();
-		{
-			scdc_capture_suspend(dboid);
-			run_utility(pstmt, queryString, readOnlyTree, context, params, queryEnv, dest, qc);
-		}
-		PG_FINALLY();
-		{
-			/* the launcher starts capture again if the database is still there */
-			scdc_capture_resume(dboid);
-		}
-		PG_END_TRY();
-		return;
+		MemoryContext old = MemoryContextSwitchTo(TopMemoryContext);
+
+		suspended = lappend_oid(suspended, dboid);
+		MemoryContextSwitchTo(old);
+		scdc_capture_suspend(dboid);
 	}
 
 	if (IsA(pstmt->utilityStmt, DropStmt) && ((DropStmt *) pstmt->utilityStmt)->removeType == OBJECT_EXTENSION)
@@ -270,7 +284,7 @@ object_access(ObjectAccessType access, Oid classId, Oid objectId, int subId, voi
 void
 scdc_hooks_init(void)
 {
-	RegisterXactCallback(at_commit, NULL);
+	RegisterXactCallback(at_transaction_end, NULL);
 	prev_process_utility = ProcessUtility_hook;
 	ProcessUtility_hook = process_utility;
 	prev_object_access = object_access_hook;

@@ -209,7 +209,8 @@ take_snapshot(ScdcCaptureEntry *entry)
 	name = ExportSnapshot(now);
 	LWLockAcquire(scdc_shared->lock, LW_EXCLUSIVE);
 	strlcpy(entry->baseline_snapshot, name, sizeof(entry->baseline_snapshot));
-	entry->baseline_phase = SCDC_BASELINE_EXPORTED;
+	if (entry->baseline_phase == SCDC_BASELINE_READY)
+		entry->baseline_phase = SCDC_BASELINE_EXPORTED;
 	LWLockRelease(scdc_shared->lock);
 	ConditionVariableBroadcast(&entry->cv);
 

@@ -86,6 +86,9 @@ set_state(ScdcCaptureState state)
 static void
 capture_exit(int code, Datum arg)
 {
+	/* whoever waits for us to be gone (DROP DATABASE) wants the slot to be free */
+	if (MyReplicationSlot)
+		ReplicationSlotRelease();
 	LWLockAcquire(scdc_shared->lock, LW_EXCLUSIVE);
 	entry->pid = 0;
 	entry->latch = NULL;
@@ -338,6 +341,20 @@ give_up(const char *reason)
 	scdc_slot_drop(slot_name);
 }
 
+/* Has this database tables to capture?  What a copy says is about the database it was copied from. */
+static bool
+has_streams(bool *foreign)
+{
+	Snapshot	snapshot = RegisterSnapshot(GetLatestSnapshot());
+	ScdcSlot   *slot = scdc_slot_read(snapshot);
+	bool		result;
+
+	*foreign = slot && scdc_slot_is_foreign(slot);
+	result = !*foreign && !scdc_registry_is_empty(snapshot);
+	UnregisterSnapshot(snapshot);
+	return result;
+}
+
 /*
  * Ends the worker when nothing is tracked.  stream_track holds
  * RowExclusiveLock on the registry until its transaction ends, so with the
@@ -347,6 +364,7 @@ static bool
 try_finish(void)
 {
 	bool		extension = OidIsValid(registry_oid);
+	bool		foreign = false;
 
 	begin_write();
 	if (extension)
@@ -358,23 +376,16 @@ try_finish(void)
 		}
 		InvalidateSystemCaches();
 		extension = OidIsValid(scdc_table_oid(SCDC_REGISTRY));
-		if (extension)
+		if (extension && has_streams(&foreign))
 		{
-			Snapshot	snapshot = RegisterSnapshot(GetLatestSnapshot());
-			bool		empty = scdc_registry_is_empty(snapshot);
-
-			UnregisterSnapshot(snapshot);
-			if (!empty)
-			{
-				abort_write();
-				return false;
-			}
+			abort_write();
+			return false;
 		}
 	}
 
 	/* the slot first: without it the mark is harmless, without the mark the slot would be forgotten */
 	scdc_slot_drop(slot_name);
-	if (extension)
+	if (extension && !foreign)
 		scdc_slot_forget();
 	if (scdc_label_exists())
 		scdc_label_remove();
@@ -392,16 +403,12 @@ static bool
 nothing_tracked(void)
 {
 	bool		result = true;
+	bool		foreign;
 
 	begin_write();
 	InvalidateSystemCaches();
 	if (scdc_extension_exists() && scdc_table_oid(SCDC_REGISTRY) == registry_oid)
-	{
-		Snapshot	snapshot = RegisterSnapshot(GetLatestSnapshot());
-
-		result = scdc_registry_is_empty(snapshot);
-		UnregisterSnapshot(snapshot);
-	}
+		result = !has_streams(&foreign);
 	end_write();
 	return result;
 }
@@ -466,7 +473,7 @@ start_anew(void)
 
 /* Goes on where the change log ends.  False if that is not possible, and we are done. */
 static bool
-start_again(ScdcSlot *slot)
+start_again(void)
 {
 	char	   *problem;
 	Snapshot	snapshot;
@@ -477,8 +484,7 @@ start_again(ScdcSlot *slot)
 	UnregisterSnapshot(snapshot);
 	end_write();
 
-	problem = scdc_slot_is_foreign(slot) ? pstrdup("This database is a copy of one that was tracked.") :
-		scdc_slot_problem(slot_name, stored_position);
+	problem = scdc_slot_problem(slot_name, stored_position);
 	if (problem)
 	{
 		give_up(problem);
@@ -673,8 +679,12 @@ capture_loop(void)
 			bool		nothing = nothing_tracked();
 
 			registry_changed = false;	/* after it: it invalidates all caches itself */
-			if (nothing && try_finish())
-				return;
+			if (nothing)
+			{
+				if (try_finish())
+					return;
+				registry_changed = true;
+			}
 		}
 		if (scdc_baseline_advance(entry))
 			load_streams();
@@ -715,6 +725,8 @@ capture(void)
 		MemoryContextSwitchTo(keep);
 		slot = scdc_slot_read(snapshot);
 		UnregisterSnapshot(snapshot);
+		if (slot && scdc_slot_is_foreign(slot))
+			slot = NULL;		/* a copy: whoever launched us is about to adopt it */
 	}
 	CommitTransactionCommand();
 	MemoryContextSwitchTo(keep);
@@ -727,7 +739,7 @@ capture(void)
 	}
 	if (slot)
 	{
-		if (!start_again(slot))
+		if (!start_again())
 		{
 			while (nothing_tracked() && !try_finish())
 				(void) WaitLatch(MyLatch, WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, 10, PG_WAIT_EXTENSION);

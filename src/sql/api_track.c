@@ -282,7 +282,7 @@ choose_on_truncate(FunctionCallInfo fcinfo, int arg, bool *acts_as_gap)
 
 /* This database is a copy of a tracked one: what it says of its own slot and streams is about the other. */
 static void
-adopt_copy(Snapshot snapshot)
+adopt_copy(Snapshot snapshot, Oid relid)
 {
 	ScdcSlot   *slot = scdc_slot_read(snapshot);
 	ListCell   *lc;
@@ -297,7 +297,7 @@ adopt_copy(Snapshot snapshot)
 		if (s->state != SCDC_STATE_LIVE)
 			continue;
 		s->last_version = scdc_changelog_last(s->stream_id, snapshot, &last) ? last.last_version : s->base_version;
-		s->state = SCDC_STATE_GAP;
+		s->state = s->relid == relid ? SCDC_STATE_UNTRACKED : SCDC_STATE_GAP;
 		s->reason = "This database is a copy of one in which the table was tracked.";
 		scdc_stream_replace(s);
 		scdc_registry_delete(s->relid);
@@ -381,7 +381,7 @@ streamcdc_track(PG_FUNCTION_ARGS)
 	/* until our transaction ends, this keeps a worker with nothing to do from ending */
 	registry = scdc_table_open(SCDC_REGISTRY, RowExclusiveLock);
 	snapshot = RegisterSnapshot(GetLatestSnapshot());
-	adopt_copy(snapshot);
+	adopt_copy(snapshot, relid);
 	UnregisterSnapshot(snapshot);
 	snapshot = RegisterSnapshot(GetLatestSnapshot());
 	before = scdc_stream_by_relid(relid, snapshot);

@@ -379,12 +379,6 @@ CREATE SEQUENCE fresh$x START 100000;
 SQL
 }
 
-sub workload_names
-{
-	my ($x) = @_;
-	return ("keyed$x", "unkeyed$x", "toasted$x");
-}
-
 # workload_script SUFFIX: for pgbench; every kind of change, subtransactions kept and rolled back, transactions rolled back
 sub workload_script
 {
