@@ -118,6 +118,19 @@ CREATE TABLE streamcdc.positions (
 CREATE INDEX positions_lsn ON streamcdc.positions (lsn);
 COMMENT ON TABLE streamcdc.positions IS 'up to where WAL has been turned into the change log; the greatest counts';
 
+-- row_type tells the relation from a later one that got its OID
+CREATE TABLE streamcdc.changelogs (
+	relid oid NOT NULL,
+	row_type oid NOT NULL,
+	contains_carryover_rows boolean NOT NULL,
+	contains_intermediate_changes boolean NOT NULL,
+	represents_update_as_delete_and_insert boolean NOT NULL,
+	row_id text[] NOT NULL,
+	row_version text
+);
+CREATE UNIQUE INDEX changelogs_relid ON streamcdc.changelogs (relid);
+COMMENT ON TABLE streamcdc.changelogs IS 'relations registered as change logs, and what their rows are like';
+
 ALTER TABLE streamcdc.registry REPLICA IDENTITY NOTHING;
 ALTER TABLE streamcdc.streams REPLICA IDENTITY NOTHING;
 ALTER TABLE streamcdc.baselines REPLICA IDENTITY NOTHING;
@@ -125,6 +138,7 @@ ALTER TABLE streamcdc.schemas REPLICA IDENTITY NOTHING;
 ALTER TABLE streamcdc.blocks REPLICA IDENTITY NOTHING;
 ALTER TABLE streamcdc.slots REPLICA IDENTITY NOTHING;
 ALTER TABLE streamcdc.positions REPLICA IDENTITY NOTHING;
+ALTER TABLE streamcdc.changelogs REPLICA IDENTITY NOTHING;
 
 -- the log holds deleted rows and old values: nobody reads it but through the functions, which check rights
 REVOKE ALL ON SCHEMA streamcdc FROM PUBLIC;
@@ -152,6 +166,24 @@ RETURNS pg_lsn
 AS 'MODULE_PATHNAME', 'streamcdc_sync'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
 COMMENT ON FUNCTION stream_sync(interval) IS 'wait until everything committed before the call is in the change log';
+
+/*
+ * Change logs from elsewhere
+ */
+CREATE FUNCTION stream_register_changelog(relation regclass, contains_carryover_rows boolean, contains_intermediate_changes boolean,
+										  represents_update_as_delete_and_insert boolean,
+										  row_id text[] DEFAULT NULL, row_version text DEFAULT NULL)
+RETURNS void
+AS 'MODULE_PATHNAME', 'streamcdc_register_changelog'
+LANGUAGE C VOLATILE PARALLEL UNSAFE;
+COMMENT ON FUNCTION stream_register_changelog(regclass, boolean, boolean, boolean, text[], text)
+	IS 'declare that a relation is a change log, to be read with stream_changes';
+
+CREATE FUNCTION stream_unregister_changelog(relation regclass)
+RETURNS void
+AS 'MODULE_PATHNAME', 'streamcdc_unregister_changelog'
+LANGUAGE C VOLATILE PARALLEL UNSAFE;
+COMMENT ON FUNCTION stream_unregister_changelog(regclass) IS 'declare that a relation is no change log any more';
 
 /*
  * Reading

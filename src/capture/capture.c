@@ -38,6 +38,8 @@
 #include "capture/collect.h"
 #include "capture/decode.h"
 #include "capture/slot.h"
+#include "capture/spool.h"
+#include "capture/streamed.h"
 #include "guc.h"
 #include "label.h"
 #include "log/catalog.h"
@@ -749,6 +751,8 @@ capture(void)
 	else if (!start_anew())
 		return;
 
+	scdc_spool_init();
+	scdc_streamed_init();
 	scdc_collect_init();
 	scdc_slot_open(slot_name, stored_position);
 	stored_at = GetCurrentTimestamp();

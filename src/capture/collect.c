@@ -11,14 +11,13 @@
 #include "access/xact.h"
 #include "common/hashfn.h"
 #include "miscadmin.h"
-#include "storage/buffile.h"
 #include "utils/hsearch.h"
 #include "utils/inval.h"
 #include "utils/memutils.h"
 #include "utils/rel.h"
-#include "utils/resowner.h"
 
 #include "capture/collect.h"
+#include "capture/spool.h"
 #include "guc.h"
 #include "log/rows.h"
 
@@ -34,30 +33,20 @@ typedef struct RelationEntry
 {
 	Oid			relid;			/* hash key */
 	bool		valid;
+	bool		looking;		/* being looked up; still set afterwards if that failed */
 	bool		schema_checked;
 	ScdcTracked *tracked;		/* NULL: not tracked */
 } RelationEntry;
 
-typedef struct ReadyBlock
-{
-	ScdcBlockInfo info;
-	ScdcBlock	block;
-} ReadyBlock;
-
 #define RELATIONS_MAX	20000	/* remembered, before the untracked ones are forgotten */
 
 static MemoryContext collect_cxt;	/* streams, builders, schemas: the worker's life */
-static MemoryContext ready_cxt; /* finished blocks: until written */
 static HTAB *streams;
 static HTAB *relations;
 static List *open_streams = NIL;	/* with an open builder */
-static List *free_builders = NIL;	/* a builder keeps its memory, so streams take turns with them */
-static List *ready = NIL;		/* ReadyBlock, in order */
+static List *free_builders = NIL;
+static ScdcSpool *ready = NULL;	/* finished blocks, with their ScdcBlockInfo */
 static List *new_schemas = NIL;
-static Size ready_size = 0;
-static BufFile *spool = NULL;
-static int64 spooled = 0;		/* blocks in it */
-static ResourceOwner spool_owner;
 
 /* the transaction being decoded */
 static uint64 txn_number = 0;
@@ -94,7 +83,6 @@ scdc_collect_init(void)
 	HASHCTL		ctl = {0};
 
 	collect_cxt = AllocSetContextCreate(TopMemoryContext, "streamcdc streams", ALLOCSET_DEFAULT_SIZES);
-	ready_cxt = AllocSetContextCreate(TopMemoryContext, "streamcdc finished blocks", ALLOCSET_DEFAULT_SIZES);
 	ctl.keysize = sizeof(int64);
 	ctl.entrysize = sizeof(StreamEntry);
 	ctl.hcxt = collect_cxt;
@@ -103,9 +91,6 @@ scdc_collect_init(void)
 	ctl.entrysize = sizeof(RelationEntry);
 	relations = hash_create("streamcdc relations", 256, &ctl, HASH_ELEM | HASH_BLOBS | HASH_CONTEXT);
 	CacheRegisterRelcacheCallback(relation_invalidated, (Datum) 0);
-
-	/* the spool is filled inside decoding's transactions and outlives them */
-	spool_owner = ResourceOwnerCreate(NULL, "streamcdc spool");
 }
 
 /* ---- visibility ---- */
@@ -272,13 +257,14 @@ relation_entry(Oid relid)
 		forget_untracked();
 	e = hash_search(relations, &relid, HASH_ENTER, &found);
 
-	if (!found || !e->valid)
+	if (!found || !e->valid || e->looking)
 	{
 		int64		stream_id,
 					base_version;
 
 		/* valid first: if the look-up below lets in an invalidation, we look again next time */
 		e->valid = true;
+		e->looking = true;
 		e->tracked = NULL;
 		e->schema_checked = false;
 		if (OidIsValid(scdc_table_oid(SCDC_REGISTRY)) &&
@@ -288,11 +274,10 @@ relation_entry(Oid relid)
 			if (e->tracked == NULL)
 				e->tracked = make_tracked(stream_id, relid, base_version);
 		}
+		e->looking = false;
 	}
 	return e;
 }
-
-static void finish_block(ScdcTracked *t);
 
 /* The relation's columns may have changed since we looked: a new schema number then. */
 static void
@@ -303,8 +288,6 @@ check_schema(ScdcTracked *t, Relation rel)
 
 	if (t->schema == NULL || !scdc_schema_equal(schema, t->schema))
 	{
-		if (t->open)
-			finish_block(t);
 		schema->number = ++t->last_schema;
 		t->schema = schema;		/* the old one may still wait in new_schemas */
 		new_schemas = lappend(new_schemas, schema);
@@ -332,110 +315,102 @@ begin_version(ScdcTracked *t)
 	t->version.origin = txn_origin;
 }
 
+bool
+scdc_collect_begin_version(ScdcTracked *t)
+{
+	if (t->txn_number != txn_number)
+		begin_version(t);
+	return !t->skip;
+}
+
 ScdcTracked *
-scdc_collect_lookup(Relation rel)
+scdc_collect_lookup(Relation rel, ScdcSchema **schema)
 {
 	RelationEntry *e = relation_entry(RelationGetRelid(rel));
 	ScdcTracked *t = e->tracked;
 
 	if (t == NULL)
 		return NULL;
-	if (t->txn_number != txn_number)
-		begin_version(t);
-	if (t->skip)
-		return NULL;
 	if (!e->schema_checked)
 	{
 		check_schema(t, rel);
 		e->schema_checked = true;
 	}
+	*schema = t->schema;
 	return t;
 }
 
 ScdcTracked *
-scdc_collect_lookup_rewritten(Oid relid)
+scdc_collect_lookup_rewritten(Oid relid, ScdcSchema **schema)
 {
 	ScdcTracked *t = relation_entry(relid)->tracked;
 
-	if (t == NULL)
-		return NULL;
-	if (t->txn_number != txn_number)
-		begin_version(t);
-	return t->skip ? NULL : t;
+	if (t)
+		*schema = t->schema;
+	return t;
 }
 
-static void
-spool_block(const ReadyBlock *r)
+ScdcBlockBuilder *
+scdc_builder_get(void)
 {
-	if (spool == NULL)
-	{
-		ResourceOwner old = CurrentResourceOwner;
-		MemoryContext oldcxt = MemoryContextSwitchTo(collect_cxt);
+	MemoryContext old;
+	ScdcBlockBuilder *b;
 
-		CurrentResourceOwner = spool_owner;
-		spool = BufFileCreateTemp(true);
-		CurrentResourceOwner = old;
-		MemoryContextSwitchTo(oldcxt);
+	if (free_builders != NIL)
+	{
+		b = llast(free_builders);
+		free_builders = list_delete_last(free_builders);
+		return b;
 	}
-	BufFileWrite(spool, (void *) r, sizeof(ReadyBlock));
-	BufFileWrite(spool, r->block.versions, r->block.versions_len);
-	BufFileWrite(spool, r->block.changes, r->block.changes_len);
-	spooled++;
+	old = MemoryContextSwitchTo(collect_cxt);
+	b = scdc_block_builder_create(SCDC_COMPRESSION);
+	MemoryContextSwitchTo(old);
+	return b;
+}
+
+void
+scdc_builder_put(ScdcBlockBuilder *builder)
+{
+	MemoryContext old = MemoryContextSwitchTo(collect_cxt);
+
+	free_builders = lappend(free_builders, builder);
+	MemoryContextSwitchTo(old);
 }
 
 /* Closes the stream's block: compressed, and ready to be written. */
 static void
 finish_block(ScdcTracked *t)
 {
-	MemoryContext old = MemoryContextSwitchTo(ready_cxt);
-	ReadyBlock *r = palloc(sizeof(ReadyBlock));
+	ScdcBlock	block;
 
-	r->info = t->info;
-	scdc_block_finish(t->builder, &r->block);
+	scdc_block_finish(t->builder, &block);
+	scdc_builder_put(t->builder);
+	t->builder = NULL;
 	t->open = false;
 	open_streams = list_delete_ptr(open_streams, t);
-	MemoryContextSwitchTo(collect_cxt);
-	free_builders = lappend(free_builders, t->builder);
-	t->builder = NULL;
-	MemoryContextSwitchTo(ready_cxt);
-	t->next_chunk = r->info.first_version == r->info.last_version ? r->info.chunk + 1 : 1;
-	t->split_version = r->info.last_version;
+	t->next_chunk = t->info.first_version == t->info.last_version ? t->info.chunk + 1 : 1;
+	t->split_version = t->info.last_version;
 
-	if (spool == NULL && ready_size + r->block.versions_len + r->block.changes_len <= (Size) scdc_capture_memory * 1024 / 4)
-	{
-		ready_size += r->block.versions_len + r->block.changes_len;
-		ready = lappend(ready, r);
-	}
-	else
-	{
-		/* once something is spooled, all later blocks are: order is kept */
-		spool_block(r);
-		pfree(r->block.versions);
-		pfree(r->block.changes);
-		pfree(r);
-	}
-	MemoryContextSwitchTo(old);
+	if (ready == NULL)
+		ready = scdc_spool_create(sizeof(ScdcBlockInfo));
+	scdc_spool_append(ready, &t->info, &block, (Size) scdc_capture_memory * 1024 / 8);
+	pfree(block.versions);
+	pfree(block.changes);
 }
 
 static void
-open_block(ScdcTracked *t)
+open_block(ScdcTracked *t, const ScdcSchema *schema)
 {
 	MemoryContext old = MemoryContextSwitchTo(collect_cxt);
 
 	open_streams = lappend(open_streams, t);
-	if (free_builders != NIL)
-	{
-		t->builder = llast(free_builders);
-		free_builders = list_delete_last(free_builders);
-	}
-	else
-		t->builder = scdc_block_builder_create(SCDC_COMPRESSION);
 	MemoryContextSwitchTo(old);
+	t->builder = scdc_builder_get();
 	memset(&t->info, 0, sizeof(ScdcBlockInfo));
 	t->info.stream_id = t->stream_id;
 	t->info.first_version = t->version.version;
 	t->info.chunk = t->version.version == t->split_version ? t->next_chunk : 0;
-	t->info.schema_number = t->schema ? t->schema->number : 0;
+	t->info.schema_number = schema ? schema->number : 0;
 	t->info.first_timestamp = t->version.timestamp;
 	t->open = true;
 }
@@ -451,16 +426,22 @@ block_limit(void)
 	return Min(share, SCDC_BLOCK_RAW_MAX);
 }
 
-/* One event of the version that scdc_collect_lookup began. */
 void
-scdc_collect_event(ScdcTracked *t, const ScdcEvent *event)
+scdc_collect_event(ScdcTracked *t, ScdcSchema *schema, const ScdcEvent *event)
 {
 	uint64		size = (uint64) event->old_image.len + event->new_image.len;
 
-	if (t->open && scdc_block_raw_size(t->builder) + size > block_limit())
+	if (event->kind == SCDC_EVENT_GAP)
+	{
+		if (t->rewrite_seen)
+			return;				/* one for all rows of a rewritten table */
+		t->rewrite_seen = true;
+	}
+	if (t->open && (scdc_block_raw_size(t->builder) + size > block_limit() ||
+					t->info.schema_number != (schema ? schema->number : 0)))
 		finish_block(t);
 	if (!t->open)
-		open_block(t);
+		open_block(t, schema);
 	if (t->info.last_version != t->version.version || scdc_block_is_empty(t->builder))
 	{
 		scdc_block_begin_version(t->builder, &t->version);
@@ -499,13 +480,13 @@ scdc_collect_commit(void)
 bool
 scdc_collect_is_empty(void)
 {
-	return open_streams == NIL && ready == NIL && spooled == 0;
+	return open_streams == NIL && ready == NULL;
 }
 
 Size
 scdc_collect_size(void)
 {
-	Size		size = ready_size;
+	Size		size = ready ? scdc_spool_memory(ready) : 0;
 	ListCell   *lc;
 
 	foreach(lc, open_streams)
@@ -522,64 +503,31 @@ scdc_collect_transactions(void)
 	return result;
 }
 
-static void
-read_exact(void *ptr, Size size)
-{
-	if (BufFileRead(spool, ptr, size) != size)
-		ereport(ERROR,
-				(errcode_for_file_access(),
-				 errmsg("could not read from spool file of the capture worker")));
-}
-
 void
 scdc_collect_write(Relation blocks)
 {
 	ListCell   *lc;
+	ScdcBlockInfo info;
+	ScdcBlock	block;
 
 	while (open_streams != NIL)
 		finish_block(linitial(open_streams));
 
 	foreach(lc, new_schemas)
 		scdc_schema_write(lfirst(lc));
-	foreach(lc, ready)
-	{
-		ReadyBlock *r = lfirst(lc);
+	list_free(new_schemas);
+	new_schemas = NIL;
 
+	if (ready == NULL)
+		return;
+	scdc_spool_rewind(ready);
+	while (scdc_spool_next(ready, &info, &block))
+	{
 		CHECK_FOR_INTERRUPTS();
-		scdc_changelog_append(blocks, &r->info, &r->block);
-	}
-	if (spooled > 0)
-	{
-		MemoryContext block_cxt = AllocSetContextCreate(CurrentMemoryContext, "streamcdc spooled block",
-														ALLOCSET_DEFAULT_SIZES);
-		MemoryContext old = MemoryContextSwitchTo(block_cxt);
-
-		if (BufFileSeek(spool, 0, 0, SEEK_SET) != 0)
-			elog(ERROR, "could not rewind spool file of the capture worker");
-		while (spooled > 0)
-		{
-			ReadyBlock	r;
-
-			CHECK_FOR_INTERRUPTS();
-			read_exact(&r, sizeof(ReadyBlock));
-			r.block.versions = palloc(r.block.versions_len);
-			read_exact(r.block.versions, r.block.versions_len);
-			r.block.changes = palloc(r.block.changes_len);
-			read_exact(r.block.changes, r.block.changes_len);
-			scdc_changelog_append(blocks, &r.info, &r.block);
-			MemoryContextReset(block_cxt);
-			spooled--;
-		}
-		MemoryContextSwitchTo(old);
-		MemoryContextDelete(block_cxt);
-		BufFileClose(spool);
-		spool = NULL;
+		scdc_changelog_append(blocks, &info, &block);
 	}
 
 	/* a failure from here to the commit ends the worker, so nothing is lost by emptying now */
-	list_free(new_schemas);
-	new_schemas = NIL;
-	MemoryContextReset(ready_cxt);
-	ready = NIL;
-	ready_size = 0;
+	scdc_spool_free(ready);
+	ready = NULL;
 }

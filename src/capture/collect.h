@@ -51,7 +51,7 @@ typedef struct ScdcTracked
 	/* the transaction being decoded */
 	uint64		txn_number;		/* last one that touched this stream */
 	bool		skip;			/* it is in the baseline */
-	bool		rewrite_seen;	/* it rewrote the table */
+	bool		rewrite_seen;	/* it rewrote the table, and that is told already */
 	ScdcVersion version;
 
 	/* the block being built */
@@ -72,11 +72,24 @@ extern ScdcTracked *scdc_collect_find(int64 stream_id);
 
 extern void scdc_collect_begin(uint64 xid, TimestampTz commit_time, XLogRecPtr end_lsn, uint32 origin);
 
-/* The stream of a relation at this point of history, NULL if it is not tracked or not to be captured in this transaction. */
-extern ScdcTracked *scdc_collect_lookup(Relation rel);
-extern ScdcTracked *scdc_collect_lookup_rewritten(Oid relid);
-extern void scdc_collect_event(ScdcTracked *t, const ScdcEvent *event);
+/*
+ * The stream of a relation at this point of history, and the schema under
+ * which its rows are stored; NULL if it is not tracked.  The second is for the
+ * new heap of a table that is being rewritten.
+ */
+extern ScdcTracked *scdc_collect_lookup(Relation rel, ScdcSchema **schema);
+extern ScdcTracked *scdc_collect_lookup_rewritten(Oid relid, ScdcSchema **schema);
+
+/* The transaction makes a version of this stream, once.  False: its changes are not captured. */
+extern bool scdc_collect_begin_version(ScdcTracked *t);
+
+/* One event of that version. */
+extern void scdc_collect_event(ScdcTracked *t, ScdcSchema *schema, const ScdcEvent *event);
 extern void scdc_collect_commit(void);
+
+/* Builders keep their memory, so those who build blocks take turns with them. */
+extern ScdcBlockBuilder *scdc_builder_get(void);
+extern void scdc_builder_put(ScdcBlockBuilder *builder);	/* empty */
 
 /* ---- from capture.c, outside decoding ---- */
 

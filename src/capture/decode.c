@@ -25,6 +25,7 @@
 
 #include "capture/collect.h"
 #include "capture/decode.h"
+#include "capture/streamed.h"
 #include "compat.h"
 #include "log/image.h"
 
@@ -87,7 +88,8 @@ startup_cb(LogicalDecodingContext *ctx, OutputPluginOptions *options, bool is_in
 
 	/* the new rows of a rewritten table tell that there was a rewrite */
 	options->receive_rewrites = true;
-	ctx->streaming = false;
+
+	/* large transactions come while they run (streamed.h), prepared ones when they commit */
 	ctx->twophase = false;
 }
 
@@ -109,8 +111,9 @@ begin_cb(LogicalDecodingContext *ctx, ReorderBufferTXN *txn)
 	scdc_collect_begin(full_xid(txn->xid), txn->xact_time.commit_time, txn->end_lsn, txn->origin_id);
 }
 
-static void
-capture_change(ScdcTracked *t, ReorderBufferTXN *txn, Relation rel, ReorderBufferChange *change)
+/* Makes the event of a change to one row; its images live in change_cxt. */
+static ScdcEvent
+row_event(const ScdcSchema *schema, Relation rel, ReorderBufferChange *change)
 {
 	HeapTuple	old_tuple = scdc_change_tuple_compat(change->data.tp.oldtuple);
 	HeapTuple	new_tuple = scdc_change_tuple_compat(change->data.tp.newtuple);
@@ -138,36 +141,53 @@ capture_change(ScdcTracked *t, ReorderBufferTXN *txn, Relation rel, ReorderBuffe
 		old_tuple = NULL;
 	}
 	if (old_tuple && event.kind != SCDC_EVENT_INSERT)
-		event.old_image = scdc_image_make(t->schema, rel, old_tuple, NULL, SCDC_IMAGE_FROM_WAL);
+		event.old_image = scdc_image_make(schema, rel, old_tuple, NULL, SCDC_IMAGE_FROM_WAL);
 	if (new_tuple && event.kind != SCDC_EVENT_DELETE)
-		event.new_image = scdc_image_make(t->schema, rel, new_tuple, old_tuple,
+		event.new_image = scdc_image_make(schema, rel, new_tuple, old_tuple,
 										  event.flags & SCDC_EVENT_INCOMPLETE ? SCDC_IMAGE_FROM_WAL_INCOMPLETE :
 										  SCDC_IMAGE_FROM_WAL);
-	scdc_collect_event(t, &event);
+	return event;
 }
 
+/*
+ * A change to a relation, of a committed transaction or (streamed) of one that
+ * is still running.
+ */
 static void
-change_cb(LogicalDecodingContext *ctx, ReorderBufferTXN *txn, Relation rel, ReorderBufferChange *change)
+decode_change(ReorderBufferTXN *txn, Relation rel, ReorderBufferChange *change, bool streamed)
 {
+	bool		rewrite = OidIsValid(rel->rd_rel->relrewrite);
 	ScdcTracked *t;
+	ScdcSchema *schema;
+	ScdcEvent	event;
+
+	/* the new heap of a rewritten table: its rows are no changes, but the table has other values now */
+	t = rewrite ? scdc_collect_lookup_rewritten(rel->rd_rel->relrewrite, &schema) : scdc_collect_lookup(rel, &schema);
+	if (t == NULL || (!streamed && !scdc_collect_begin_version(t)))
+		return;
+
+	if (rewrite || change->action == REORDER_BUFFER_CHANGE_TRUNCATE)
+	{
+		memset(&event, 0, sizeof(event));
+		event.kind = rewrite ? SCDC_EVENT_GAP : SCDC_EVENT_TRUNCATE;
+	}
+	else
+		event = row_event(schema, rel, change);
+
+	if (streamed)
+		scdc_streamed_event(txn->xid, change->txn->xid, t, schema, &event);
+	else
+		scdc_collect_event(t, schema, &event);
+}
+
+/* Runs decode_change with its error context and memory. */
+static void
+decode_change_safely(ReorderBufferTXN *txn, Relation rel, ReorderBufferChange *change, bool streamed)
+{
 	MemoryContext old;
 	ErrorContextCallback callback;
 
 	CHECK_FOR_INTERRUPTS();
-
-	if (OidIsValid(rel->rd_rel->relrewrite))
-	{
-		/* the new heap of a rewritten table: its rows are no changes, but the table has other values now */
-		t = scdc_collect_lookup_rewritten(rel->rd_rel->relrewrite);
-		if (t && !t->rewrite_seen)
-		{
-			ScdcEvent	gap = {.kind = SCDC_EVENT_GAP};
-
-			t->rewrite_seen = true;
-			scdc_collect_event(t, &gap);
-		}
-		return;
-	}
 
 	at.xid = txn->xid;
 	at.lsn = change->lsn;
@@ -179,9 +199,7 @@ change_cb(LogicalDecodingContext *ctx, ReorderBufferTXN *txn, Relation rel, Reor
 	error_context_stack = &callback;
 
 	old = MemoryContextSwitchTo(change_cxt);
-	t = scdc_collect_lookup(rel);
-	if (t)
-		capture_change(t, txn, rel, change);
+	decode_change(txn, rel, change, streamed);
 	MemoryContextSwitchTo(old);
 	MemoryContextReset(change_cxt);
 
@@ -189,23 +207,17 @@ change_cb(LogicalDecodingContext *ctx, ReorderBufferTXN *txn, Relation rel, Reor
 }
 
 static void
+change_cb(LogicalDecodingContext *ctx, ReorderBufferTXN *txn, Relation rel, ReorderBufferChange *change)
+{
+	decode_change_safely(txn, rel, change, false);
+}
+
+static void
 truncate_cb(LogicalDecodingContext *ctx, ReorderBufferTXN *txn, int nrelations, Relation relations[],
-		 ReorderBufferChange *change)
+			ReorderBufferChange *change)
 {
 	for (int i = 0; i < nrelations; i++)
-	{
-		MemoryContext old = MemoryContextSwitchTo(change_cxt);
-		ScdcTracked *t = scdc_collect_lookup(relations[i]);
-
-		if (t)
-		{
-			ScdcEvent	event = {.kind = SCDC_EVENT_TRUNCATE};
-
-			scdc_collect_event(t, &event);
-		}
-		MemoryContextSwitchTo(old);
-		MemoryContextReset(change_cxt);
-	}
+		decode_change_safely(txn, relations[i], change, false);
 }
 
 static void
@@ -220,6 +232,59 @@ message_cb(LogicalDecodingContext *ctx, ReorderBufferTXN *txn, XLogRecPtr messag
 {
 	if (transactional && strcmp(prefix, SCDC_MESSAGE_PREFIX) == 0)
 		saw_message = true;
+}
+
+/* ---- transactions that are still running, see streamed.h ---- */
+
+static void
+stream_start_cb(LogicalDecodingContext *ctx, ReorderBufferTXN *txn)
+{
+}
+
+static void
+stream_stop_cb(LogicalDecodingContext *ctx, ReorderBufferTXN *txn)
+{
+}
+
+static void
+stream_change_cb(LogicalDecodingContext *ctx, ReorderBufferTXN *txn, Relation rel, ReorderBufferChange *change)
+{
+	decode_change_safely(txn, rel, change, true);
+}
+
+static void
+stream_truncate_cb(LogicalDecodingContext *ctx, ReorderBufferTXN *txn, int nrelations, Relation relations[],
+				   ReorderBufferChange *change)
+{
+	for (int i = 0; i < nrelations; i++)
+		decode_change_safely(txn, relations[i], change, true);
+}
+
+static void
+stream_message_cb(LogicalDecodingContext *ctx, ReorderBufferTXN *txn, XLogRecPtr message_lsn, bool transactional,
+				  const char *prefix, Size size, const char *text)
+{
+	if (transactional && strcmp(prefix, SCDC_MESSAGE_PREFIX) == 0)
+		scdc_streamed_message(txn->xid);
+}
+
+static void
+stream_abort_cb(LogicalDecodingContext *ctx, ReorderBufferTXN *txn, XLogRecPtr abort_lsn)
+{
+	scdc_streamed_abort(rbtxn_is_known_subxact(txn) ? txn->toplevel_xid : txn->xid, txn->xid);
+}
+
+static void
+stream_commit_cb(LogicalDecodingContext *ctx, ReorderBufferTXN *txn, XLogRecPtr commit_lsn)
+{
+	MemoryContext old = MemoryContextSwitchTo(change_cxt);
+
+	begin_cb(ctx, txn);
+	if (scdc_streamed_commit(txn->xid))
+		saw_message = true;
+	scdc_collect_commit();
+	MemoryContextSwitchTo(old);
+	MemoryContextReset(change_cxt);
 }
 
 /* Our own writes, and only they, are marked so; rows applied by a subscription have an origin and are captured. */
@@ -241,4 +306,11 @@ _PG_output_plugin_init(OutputPluginCallbacks *cb)
 	cb->commit_cb = commit_cb;
 	cb->message_cb = message_cb;
 	cb->filter_by_origin_cb = filter_by_origin;
+	cb->stream_start_cb = stream_start_cb;
+	cb->stream_stop_cb = stream_stop_cb;
+	cb->stream_change_cb = stream_change_cb;
+	cb->stream_truncate_cb = stream_truncate_cb;
+	cb->stream_message_cb = stream_message_cb;
+	cb->stream_abort_cb = stream_abort_cb;
+	cb->stream_commit_cb = stream_commit_cb;
 }

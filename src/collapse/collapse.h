@@ -23,22 +23,22 @@
  * batch reads and streaming jobs run the same code, and a unit test drives it
  * directly.  The library copies the rows it keeps, and may write them to a
  * file and read them back somewhere else: so a row must not point into
- * itself, and need not live longer than the call that hands it over.
+ * itself, and need not live longer than the call that hands it over.  Rows
+ * that the library hands to a callback are MAXALIGNed.
  *
  * Memory: everything is allocated by palloc in the context that is current at
  * scdc_collapse_create, and freed by scdc_collapse_finish.  Beyond
  * options.memory_limit rows go to files of the caller's.  The limit does not
- * count the buffers of those files (at most 64 at a time are being written),
- * the largest row, nor the rows that share one identity inside one commit of
- * events at one moment (one, unless a deferred constraint lets them).  The
- * result never depends on it.
+ * count the buffers of those files (64 of them while a commit or range is
+ * split; 64 more for each time that a part of it has to be split again), the
+ * largest row, nor the rows that share one identity inside one commit of
+ * events at one moment (one, unless a deferred constraint lets them).  Which
+ * result or error comes out never depends on it.
  *
  *-------------------------------------------------------------------------
  */
 #ifndef SCDC_COLLAPSE_H
 #define SCDC_COLLAPSE_H
-
-#ifndef SCDC_COLLAPSE_OLD
 
 typedef enum ScdcChangeType
 {
@@ -185,8 +185,9 @@ typedef struct ScdcCollapseOps
 	void		(*emit) (const ScdcChangeRow *row, void *arg);
 
 	/*
-	 * A contract error; must not return.  For MULTIPLE_CHANGES the row is one
-	 * of the group, for CHANGE_TYPE it is the one with the label.
+	 * A contract error, found at the end of a commit; must not return.  For
+	 * MULTIPLE_CHANGES the row is one of the group, and only its version and
+	 * row are of use; for CHANGE_TYPE it is the one with the label.
 	 */
 	void		(*error) (ScdcCollapseError error, const ScdcChangeRow *row, void *arg);
 
@@ -202,7 +203,7 @@ typedef struct ScdcCollapseOps
 	void		(*file_read) (void *file, void *data, Size size, void *arg); /* all of size */
 	void		(*file_close) (void *file, void *arg);
 
-	/* called now and then while much is done without a call of emit; may be NULL, may raise an error */
+	/* called now and then while rows are read and written without a call of emit; may be NULL, may raise an error */
 	void		(*check_interrupts) (void *arg);
 
 	void	   *arg;			/* handed to all of these */
@@ -251,89 +252,18 @@ extern void scdc_collapse_row(ScdcCollapse *c, ScdcChangeType type, int64 versio
 extern void scdc_collapse_event(ScdcCollapse *c, int64 version, int64 timestamp, int64 seq,
 								const void *old_row, const void *new_row);
 
+/*
+ * The same, for an event whose identities no other event of its commit
+ * touches, as the caller knows: it is spared the netting, and emitted at once
+ * unless net changes are asked for.
+ */
+extern void scdc_collapse_lone_event(ScdcCollapse *c, int64 version, int64 timestamp, int64 seq,
+									 const void *old_row, const void *new_row);
+
 /* End of the commit; emits it unless net changes are asked for. */
 extern void scdc_collapse_end_commit(ScdcCollapse *c);
 
 /* End of the range, and of the last commit if that was not said; emits net changes and frees the collapse. */
 extern void scdc_collapse_finish(ScdcCollapse *c);
-
-
-#else							/* until collapse.c follows */
-
-typedef enum ScdcChangeType
-{
-	SCDC_CHANGE_DELETE = 0,
-	SCDC_CHANGE_INSERT = 1,
-	SCDC_CHANGE_UPDATE_PREIMAGE = 2,
-	SCDC_CHANGE_UPDATE_POSTIMAGE = 3
-} ScdcChangeType;
-
-typedef enum ScdcDeduplication
-{
-	SCDC_DEDUP_NONE,
-	SCDC_DEDUP_DROP_CARRYOVERS,
-	SCDC_DEDUP_NET_CHANGES
-} ScdcDeduplication;
-
-/* One row of the result. */
-typedef struct ScdcChangeRow
-{
-	ScdcChangeType type;
-	int64		version;
-	int64		timestamp;
-	int64		seq;			/* place inside the version: the number of the event it comes from, see below */
-	const void *row;			/* the caller's handle */
-} ScdcChangeRow;
-
-typedef struct ScdcCollapseOps
-{
-	/* identity of a row; both NULL when the table has none: then nothing is netted */
-	uint32		(*hash) (const void *row, void *arg);
-	bool		(*same_identity) (const void *a, const void *b, void *arg);
-	/* are the two row images equal byte for byte? */
-	bool		(*same_image) (const void *a, const void *b, void *arg);
-	/* receives the result, ordered by version, then seq, pre-image before post-image */
-	void		(*emit) (const ScdcChangeRow *row, void *arg);
-	/* a row handle is no longer needed (may be NULL) */
-	void		(*release) (const void *row, void *arg);
-	void	   *arg;
-} ScdcCollapseOps;
-
-typedef struct ScdcCollapse ScdcCollapse;
-
-/*
- * A collapse for a tracked table, whose capture declares all three flags
- * (carry-overs, intermediate changes, update as delete and insert).
- *
- * Refused by the caller beforehand: compute_updates with SCDC_DEDUP_NONE, and
- * compute_updates or SCDC_DEDUP_NET_CHANGES without identity.
- */
-extern ScdcCollapse *scdc_collapse_create(const ScdcCollapseOps *ops, ScdcDeduplication mode, bool compute_updates);
-
-/*
- * Feed one event, in log order.  old_row is NULL for an insert, new_row for a
- * delete.  seq counts events inside the commit.
- *
- * Events of one commit are netted by identity: an update that changes the
- * identity takes the row away from the old one and brings it to the new one;
- * a delete of a row that this commit itself brought (equal image) undoes
- * that, any other delete takes away what was there before the commit.  So
- * insert..delete is nothing, insert..update an insert of the last image,
- * delete..insert an update, A->B->A a carry-over, and a swap of two keys two
- * updates, also under a deferred unique constraint, where the new row of an
- * identity arrives before the old one left.  A netted change stands at the
- * place of its last event.
- */
-extern void scdc_collapse_event(ScdcCollapse *c, int64 version, int64 timestamp, int64 seq,
-								const void *old_row, const void *new_row);
-
-/* End of the commit; emits it unless net changes are asked for. */
-extern void scdc_collapse_end_commit(ScdcCollapse *c);
-
-/* End of the range; emits net changes. */
-extern void scdc_collapse_finish(ScdcCollapse *c);
-
-
-#endif
 
 #endif							/* SCDC_COLLAPSE_H */

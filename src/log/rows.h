@@ -28,7 +28,8 @@ typedef enum ScdcTable
 	SCDC_SCHEMAS,
 	SCDC_BLOCKS,
 	SCDC_SLOTS,
-	SCDC_POSITIONS
+	SCDC_POSITIONS,
+	SCDC_CHANGELOGS
 } ScdcTable;
 
 /* Is the extension installed in this database? */

@@ -24,6 +24,7 @@
 #include "utils/lsyscache.h"
 #include "utils/memutils.h"
 #include "utils/pg_lsn.h"
+#include "utils/snapmgr.h"
 #include "utils/timestamp.h"
 #include "utils/typcache.h"
 #include "utils/xid8.h"
@@ -33,6 +34,8 @@
 #include "sql/json_row.h"
 #include "sql/range.h"
 #include "sql/read_snapshot.h"
+#include "sql/registered_log.h"
+#include "sql/registration.h"
 #include "sql/row.h"
 #include "sql/typed_row.h"
 
@@ -138,11 +141,35 @@ put_change(ScdcChangeType type, int64 version, TimestampTz timestamp, ScdcRowVie
 	put_row(out, values, isnull);
 }
 
+/* The registration of a relation that is a change log itself, and is not tracked; NULL if it is not so. */
+static ScdcRegistration *
+registration_of(Oid relid)
+{
+	ScdcRegistration *registration;
+	Snapshot	snapshot;
+
+	if (!OidIsValid(relid))
+		return NULL;
+	snapshot = RegisterSnapshot(GetActiveSnapshot());
+	registration = scdc_registration_find(relid, snapshot);
+	if (registration && scdc_is_tracked(relid, snapshot))
+		registration = NULL;
+	UnregisterSnapshot(snapshot);
+	return registration;
+}
+
+static void
+put_columns(Datum *values, bool *isnull, void *arg)
+{
+	put_row(arg, values, isnull);
+}
+
 /* name, or with NULL relid; row_type: of the typed form. */
 static void
 read_changes(FunctionCallInfo fcinfo, const char *name, Oid relid, Oid row_type)
 {
 	ScdcReadOptions options;
+	ScdcRegistration *registration;
 	ScdcRead	read;
 	ScdcVersionRange range;
 	ScdcRowSchemas *schemas;
@@ -151,6 +178,13 @@ read_changes(FunctionCallInfo fcinfo, const char *name, Oid relid, Oid row_type)
 
 	scdc_read_options(fcinfo, &options);
 	InitMaterializedSRF(fcinfo, 0);
+	registration = registration_of(name ? scdc_name_relid(name) : relid);
+	if (registration)
+	{
+		out.result = (ReturnSetInfo *) fcinfo->resultinfo;
+		scdc_registered_read(registration, &options, OidIsValid(row_type), put_columns, &out);
+		return;
+	}
 	scdc_read_begin(&read, name, relid);
 	scdc_read_options_check(&options, read.target);
 	range = scdc_range_versions(&options.range, read.target, true, read.snapshot);
@@ -202,7 +236,7 @@ streamcdc_changes_typed(PG_FUNCTION_ARGS)
 	Oid			relid = OidIsValid(type) && get_typtype(type) == TYPTYPE_COMPOSITE ? get_typ_typrelid(type) : InvalidOid;
 	char		relkind = OidIsValid(relid) ? get_rel_relkind(relid) : '\0';
 
-	if (relkind != RELKIND_RELATION && relkind != RELKIND_PARTITIONED_TABLE)
+	if (relkind != RELKIND_RELATION && relkind != RELKIND_PARTITIONED_TABLE && registration_of(relid) == NULL)
 		ereport(ERROR,
 				(errcode(ERRCODE_WRONG_OBJECT_TYPE),
 				 errmsg("type %s is not the row type of a table",

@@ -7,15 +7,16 @@
  * caller, one at a time.  That is so for whole commits: those of one event,
  * those of inserts only or deletes only (the baseline above all), since each
  * of them touches a row once, and all of a table without identity.  The other
- * commits go through the collapse, which keeps their rows until the commit,
- * or with net changes the range, ends.
+ * commits go through the collapse, which keeps their rows until the commit
+ * ends.  Net changes all go through it, whole commits as above without being
+ * netted first.
  *
  *-------------------------------------------------------------------------
  */
-#define SCDC_COLLAPSE_OLD
 #include "postgres.h"
 
 #include "miscadmin.h"
+#include "storage/buffile.h"
 #include "utils/memutils.h"
 
 #include "log/changelog.h"
@@ -33,6 +34,7 @@ typedef struct ChangeReader
 
 	/* the commit under way */
 	bool		in_commit;
+	bool		lone;			/* no two of its events are about one row */
 	bool		direct;			/* its events need no collapse */
 	int64		version;
 	TimestampTz timestamp;
@@ -40,10 +42,12 @@ typedef struct ChangeReader
 
 	ScdcRowView old_view;
 	ScdcRowView new_view;
-	MemoryContext row_cxt;		/* reset after each row put out */
+	MemoryContext row_cxt;		/* reset after each row read or put out */
 
 	ScdcCollapse *collapse;		/* NULL: nothing will need it */
-	MemoryContext kept_cxt;		/* rows in the collapse */
+	ScdcRowBuffer old_row;		/* on their way into the collapse */
+	ScdcRowBuffer new_row;
+	MemoryContext file_cxt;		/* of its temporary files */
 } ChangeReader;
 
 void
@@ -126,14 +130,20 @@ direct_event(ChangeReader *r, ScdcRowSchema *schema, const ScdcEvent *event)
 }
 
 /* ---------------------------------------------------------------------
- * the collapse's callbacks; handles are ScdcRow
+ * the collapse's callbacks; its rows are ScdcRow
  * ---------------------------------------------------------------------
  */
 
 static uint32
+collapse_size(const void *row, void *arg)
+{
+	return ((const ScdcRow *) row)->size;
+}
+
+static uint32
 collapse_hash(const void *row, void *arg)
 {
-	return scdc_row_hash((ScdcRow *) unconstify(void *, row));
+	return ((const ScdcRow *) row)->hash;
 }
 
 static bool
@@ -148,15 +158,10 @@ collapse_same_image(const void *a, const void *b, void *arg)
 	ChangeReader *r = arg;
 	const ScdcRow *x = a;
 	const ScdcRow *y = b;
-	MemoryContext old = MemoryContextSwitchTo(r->row_cxt);
-	bool		same;
 
-	scdc_row_view_set(&r->old_view, x->schema, x->image);
-	scdc_row_view_set(&r->new_view, y->schema, y->image);
-	same = scdc_row_view_same_image(&r->old_view, &r->new_view);
-	MemoryContextSwitchTo(old);
-	MemoryContextReset(r->row_cxt);
-	return same;
+	scdc_row_view_set(&r->old_view, x->schema, scdc_row_image(x));
+	scdc_row_view_set(&r->new_view, y->schema, scdc_row_image(y));
+	return scdc_row_view_same_image(&r->old_view, &r->new_view);
 }
 
 static void
@@ -166,47 +171,123 @@ collapse_emit(const ScdcChangeRow *change, void *arg)
 	const ScdcRow *row = change->row;
 
 	CHECK_FOR_INTERRUPTS();
-	scdc_row_view_set(&r->new_view, row->schema, row->image);
+	scdc_row_view_set(&r->new_view, row->schema, scdc_row_image(row));
 	put_view(r, change->type, change->version, change->timestamp, &r->new_view);
 }
 
-/* Of net changes, rows are let go long before the range ends. */
+/* Comparing rows leaves garbage, which nobody looks at any more here. */
 static void
-collapse_release(const void *row, void *arg)
+collapse_check_interrupts(void *arg)
 {
-	pfree(unconstify(void *, row));
+	ChangeReader *r = arg;
+
+	CHECK_FOR_INTERRUPTS();
+	MemoryContextReset(r->row_cxt);
+}
+
+/* The capture keeps the contract; only labelled rows can break it. */
+static void
+collapse_error(ScdcCollapseError error, const ScdcChangeRow *row, void *arg)
+{
+	elog(ERROR, "contract error %d in version " INT64_FORMAT " of a tracked table", (int) error, row->version);
+}
+
+/*
+ * Temporary files belong to the current resource owner, so they are gone
+ * after an error.
+ */
+static void *
+collapse_file_create(void *arg)
+{
+	ChangeReader *r = arg;
+	MemoryContext old = MemoryContextSwitchTo(r->file_cxt);
+	BufFile    *file = BufFileCreateTemp(false);
+
+	MemoryContextSwitchTo(old);
+	return file;
+}
+
+static void
+collapse_file_write(void *file, const void *data, Size size, void *arg)
+{
+	BufFileWrite(file, unconstify(void *, data), size);
+}
+
+static void
+collapse_file_rewind(void *file, void *arg)
+{
+	if (BufFileSeek(file, 0, 0, SEEK_SET) != 0)
+		ereport(ERROR,
+				(errcode_for_file_access(),
+				 errmsg("could not rewind temporary file of the change log's reader")));
+}
+
+static void
+collapse_file_read(void *file, void *data, Size size, void *arg)
+{
+	size_t		nread = BufFileRead(file, data, size);
+
+	if (nread != size)
+		ereport(ERROR,
+				(errcode_for_file_access(),
+				 errmsg("could not read from temporary file of the change log's reader: read only %zu of %zu bytes",
+						nread, (size_t) size)));
+}
+
+static void
+collapse_file_close(void *file, void *arg)
+{
+	BufFileClose(file);
 }
 
 static void
 collapse_create(ChangeReader *r)
 {
-	bool		net = r->mode == SCDC_DEDUP_NET_CHANGES;
+	ScdcSourceFlags flags = {.carryovers = true, .intermediate = true, .split_updates = true};
 	ScdcCollapseOps ops = {
+		.size = collapse_size,
 		.hash = collapse_hash,
 		.same_identity = collapse_same_identity,
 		.same_image = collapse_same_image,
 		.emit = collapse_emit,
-		.release = net ? collapse_release : NULL,
+		.error = collapse_error,
+		.file_create = collapse_file_create,
+		.file_write = collapse_file_write,
+		.file_rewind = collapse_file_rewind,
+		.file_read = collapse_file_read,
+		.file_close = collapse_file_close,
+		.check_interrupts = collapse_check_interrupts,
 		.arg = r,
 	};
+	ScdcCollapseOptions options = {
+		.passes = scdc_passes(flags, r->mode, r->compute_updates),
+		.compute_updates = r->compute_updates,
+		.memory_limit = (Size) work_mem * 1024,
+	};
 
-	/* one row after another and all gone at once; but of net changes any row may go at any time */
-	if (net)
-		r->kept_cxt = AllocSetContextCreate(CurrentMemoryContext, "streamcdc rows kept", ALLOCSET_DEFAULT_SIZES);
-	else
-		r->kept_cxt = GenerationContextCreate(CurrentMemoryContext, "streamcdc rows kept", ALLOCSET_DEFAULT_SIZES);
-	r->collapse = scdc_collapse_create(&ops, r->mode, r->compute_updates);
+	r->file_cxt = CurrentMemoryContext;
+	scdc_row_buffer_init(&r->old_row);
+	scdc_row_buffer_init(&r->new_row);
+	r->collapse = scdc_collapse_create(&ops, &options);
 }
 
 static void
 collapse_event(ChangeReader *r, ScdcRowSchema *schema, const ScdcEvent *event)
 {
-	MemoryContext old = MemoryContextSwitchTo(r->kept_cxt);
-	ScdcRow    *before = event->old_image.data ? scdc_row_make(schema, event->old_image) : NULL;
-	ScdcRow    *after = event->new_image.data ? scdc_row_make(schema, event->new_image) : NULL;
+	MemoryContext old = MemoryContextSwitchTo(r->row_cxt);
+	ScdcRow    *before = NULL;
+	ScdcRow    *after = NULL;
 
-	scdc_collapse_event(r->collapse, r->version, r->timestamp, r->seq, before, after);
+	if (event->old_image.data)
+		before = scdc_row_make(&r->old_row, schema, event->old_image);
+	if (event->new_image.data)
+		after = scdc_row_make(&r->new_row, schema, event->new_image);
+	if (r->lone)
+		scdc_collapse_lone_event(r->collapse, r->version, r->timestamp, r->seq, before, after);
+	else
+		scdc_collapse_event(r->collapse, r->version, r->timestamp, r->seq, before, after);
 	MemoryContextSwitchTo(old);
+	MemoryContextReset(r->row_cxt);
 }
 
 /* ---------------------------------------------------------------------
@@ -215,16 +296,23 @@ collapse_event(ChangeReader *r, ScdcRowSchema *schema, const ScdcEvent *event)
  */
 
 static void
+run_collapse(ChangeReader *r, void (*step) (ScdcCollapse *))
+{
+	MemoryContext old = MemoryContextSwitchTo(r->row_cxt);
+
+	step(r->collapse);
+	MemoryContextSwitchTo(old);
+	MemoryContextReset(r->row_cxt);
+}
+
+static void
 end_commit(ChangeReader *r)
 {
 	if (!r->in_commit)
 		return;
 	r->in_commit = false;
-	if (r->direct)
-		return;
-	scdc_collapse_end_commit(r->collapse);
-	if (r->mode != SCDC_DEDUP_NET_CHANGES)
-		MemoryContextReset(r->kept_cxt);
+	if (!r->direct)
+		run_collapse(r, scdc_collapse_end_commit);
 }
 
 /* Can no two events of the commit be about one row? */
@@ -238,15 +326,11 @@ touches_rows_once(const ScdcVersion *counts)
 
 /* v is the commit's entry in the block where it begins; it may go on in the next ones. */
 static bool
-is_direct(ChangeReader *r, const ScdcVersion *v, const ScdcBlockReader *block, bool has_identity)
+is_lone(ChangeReader *r, const ScdcVersion *v, const ScdcBlockReader *block)
 {
 	const ScdcStream *stream = r->read->target->stream;
 	ScdcVersion total = *v;
 
-	if (!has_identity)
-		return true;
-	if (r->mode == SCDC_DEDUP_NET_CHANGES)
-		return false;
 	if (stream->baseline && v->version == stream->base_version)
 		return true;
 	if (!touches_rows_once(v))
@@ -265,7 +349,8 @@ begin_commit(ChangeReader *r, const ScdcVersion *v, const ScdcBlockReader *block
 	r->version = v->version;
 	r->timestamp = v->timestamp;
 	r->seq = 0;
-	r->direct = is_direct(r, v, block, has_identity);
+	r->lone = !has_identity || is_lone(r, v, block);
+	r->direct = !has_identity || (r->lone && r->mode != SCDC_DEDUP_NET_CHANGES);
 }
 
 /* The identity that was recorded has lost a column by the time of this version. */
@@ -303,7 +388,7 @@ read_event(ChangeReader *r, const ScdcVersion *v, const ScdcBlockReader *block, 
 	if (schema->nkeys == 0 && !r->direct)
 	{
 		/* the identity was dropped in the middle of the commit */
-		scdc_collapse_end_commit(r->collapse);
+		run_collapse(r, scdc_collapse_end_commit);
 		r->direct = true;
 	}
 	if (r->direct)
@@ -365,5 +450,5 @@ scdc_read_changes(const ScdcRead *read, ScdcRowSchemas *schemas, ScdcVersionRang
 
 	end_commit(&r);
 	if (r.collapse)
-		scdc_collapse_finish(r.collapse);
+		run_collapse(&r, scdc_collapse_finish);
 }

@@ -12,6 +12,7 @@
 #include "postgres.h"
 
 #include "utils/builtins.h"
+#include "utils/formatting.h"
 #include "utils/timestamp.h"
 
 #include "log/changelog.h"
@@ -43,7 +44,7 @@ bool_arg(FunctionCallInfo fcinfo, int arg, bool missing)
 }
 
 static ScdcDeduplication
-deduplication_mode(const char *word)
+deduplication_mode(char *word)
 {
 	if (pg_strcasecmp(word, "none") == 0)
 		return SCDC_DEDUP_NONE;
@@ -53,7 +54,7 @@ deduplication_mode(const char *word)
 		return SCDC_DEDUP_NET_CHANGES;
 	ereport(ERROR,
 			(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-			 errmsg("invalid value for \"deduplication_mode\": \"%s\"", word),
+			 errmsg("invalid value for \"deduplication_mode\": \"%s\"", asc_tolower(word, strlen(word))),
 			 errdetail("Error condition: INVALID_CDC_OPTION.INVALID_DEDUPLICATION_MODE."),
 			 errhint("Accepted values are \"none\", \"dropCarryovers\" and \"netChanges\".")));
 }
@@ -63,27 +64,13 @@ static void
 set_bounds(ScdcRange *range, FunctionCallInfo fcinfo, ScdcRangeKind kind, int start_arg, int end_arg)
 {
 	range->kind = kind;
-	range->first = PG_GETARG_INT64(start_arg);
+	range->first = range->start = PG_GETARG_INT64(start_arg);
 	range->last = PG_INT64_MAX;
 	range->has_end = given(fcinfo, end_arg);
 	if (range->has_end)
 	{
-		range->last = PG_GETARG_INT64(end_arg);
-		if (range->last < range->first)
-		{
-			if (kind == SCDC_RANGE_VERSIONS)
-				ereport(ERROR,
-						(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-						 errmsg("ending_version " INT64_FORMAT " is below starting_version " INT64_FORMAT,
-								range->last, range->first)));
-			else
-				ereport(ERROR,
-						(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-						 errmsg("ending_timestamp is before starting_timestamp"),
-						 errdetail("The range would begin at %s and end at %s.",
-								   pstrdup(timestamptz_to_str(range->first)),
-								   pstrdup(timestamptz_to_str(range->last)))));
-		}
+		range->last = range->end = PG_GETARG_INT64(end_arg);
+		range->backwards = range->end < range->start;
 	}
 
 	/* nothing comes after the greatest value, nor before the least */
@@ -141,14 +128,20 @@ scdc_read_options(FunctionCallInfo fcinfo, ScdcReadOptions *options)
 }
 
 void
+scdc_updates_need_removal(void)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+			 errmsg("compute_updates requires carry-over removal"),
+			 errdetail("Error condition: INVALID_CDC_OPTION.UPDATE_DETECTION_REQUIRES_CARRY_OVER_REMOVAL."),
+			 errhint("Set deduplication_mode to \"dropCarryovers\" or \"netChanges\".")));
+}
+
+void
 scdc_read_options_check(const ScdcReadOptions *options, const ScdcTarget *target)
 {
 	if (options->compute_updates && options->mode == SCDC_DEDUP_NONE)
-		ereport(ERROR,
-				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("compute_updates requires carry-over removal"),
-				 errdetail("Error condition: INVALID_CDC_OPTION.UPDATE_DETECTION_REQUIRES_CARRY_OVER_REMOVAL."),
-				 errhint("Set deduplication_mode to \"dropCarryovers\" or \"netChanges\".")));
+		scdc_updates_need_removal();
 	if (target->stream->nidentity == 0 &&
 		(options->compute_updates || options->mode == SCDC_DEDUP_NET_CHANGES))
 		ereport(ERROR,
@@ -156,6 +149,24 @@ scdc_read_options_check(const ScdcReadOptions *options, const ScdcTarget *target
 				 errmsg("table \"%s\" has no row identity", target->name),
 				 errdetail("Error condition: INVALID_CHANGELOG_SCHEMA.MISSING_ROW_ID."),
 				 errhint("Updates and net changes need a table that had a primary key, or identity_columns, when stream_track was called.")));
+}
+
+/* A mistake, nearly always. */
+static void
+check_direction(const ScdcRange *range)
+{
+	if (!range->backwards)
+		return;
+	if (range->kind == SCDC_RANGE_VERSIONS)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("ending_version " INT64_FORMAT " is below starting_version " INT64_FORMAT,
+						range->end, range->start)));
+	ereport(ERROR,
+			(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+			 errmsg("ending_timestamp is before starting_timestamp"),
+			 errdetail("The range would begin at %s and end at %s.",
+					   pstrdup(timestamptz_to_str(range->start)), pstrdup(timestamptz_to_str(range->end)))));
 }
 
 /* The oldest version that can be read; it may be yet to come. */
@@ -229,6 +240,7 @@ scdc_range_versions(const ScdcRange *range, const ScdcTarget *target, bool check
 	int64		stream_id = target->stream->stream_id;
 	ScdcVersionRange result = {.first = range->first, .last = range->last};
 
+	check_direction(range);
 	if (range->empty)
 		return nothing;
 	check_retained(range, target);

@@ -24,10 +24,13 @@ typedef enum ScdcRangeKind
 typedef struct ScdcRange
 {
 	ScdcRangeKind kind;
+	bool		backwards;		/* the end is below the start; empty, too */
 	bool		empty;			/* the bounds exclude everything */
 	bool		has_end;
 	int64		first;			/* versions or microseconds, both inclusive */
 	int64		last;			/* PG_INT64_MAX without has_end */
+	int64		start;			/* as they were given */
+	int64		end;
 } ScdcRange;
 
 typedef struct ScdcReadOptions
@@ -51,12 +54,15 @@ typedef struct ScdcVersionRange
  */
 extern void scdc_read_options(FunctionCallInfo fcinfo, ScdcReadOptions *options);
 
+/* Raises 22023: update detection would take carry-overs for updates. */
+extern void scdc_updates_need_removal(void) pg_attribute_noreturn();
+
 /* Raises 22023 or 42P17 if the stream cannot be read this way. */
 extern void scdc_read_options_check(const ScdcReadOptions *options, const ScdcTarget *target);
 
 /*
- * Turns the range into versions.  Raises 55000 if it needs versions that are
- * no longer retained; and, with check_end, if it goes on behind the place
+ * Turns the range into versions.  Raises 22023 if the end is below the start;
+ * 55000 if it needs versions that are no longer retained; and, with check_end, if it goes on behind the place
  * where the stream was given up.
  */
 extern ScdcVersionRange scdc_range_versions(const ScdcRange *range, const ScdcTarget *target, bool check_end,

@@ -25,6 +25,7 @@
 #include "utils/syscache.h"
 #include "utils/varlena.h"
 
+#include "sql/registration.h"
 #include "sql/resolve.h"
 
 char *
@@ -151,6 +152,12 @@ scdc_not_tracked(Oid relid, const char *name, Snapshot snapshot)
 	char		relkind = get_rel_relkind(relid);
 	char	   *hint = NULL;
 
+	if (scdc_registration_find(relid, snapshot))
+		ereport(ERROR,
+				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+				 errmsg("\"%s\" is a registered change log, not a tracked table", name),
+				 errdetail("Error condition: UNSUPPORTED_FEATURE.CHANGE_DATA_CAPTURE_ON_RELATION."),
+				 errhint("It can be read with stream_changes.")));
 	if (relkind == RELKIND_RELATION || relkind == RELKIND_PARTITIONED_TABLE)
 	{
 		RangeVar   *rv = makeRangeVar(get_namespace_name(get_rel_namespace(relid)), get_rel_name(relid), -1);
@@ -189,6 +196,19 @@ check_rights(Oid relid, const char *name)
 				 errdetail("Row-level security applies to you on this table, and cannot be applied to its change log.")));
 }
 
+/* State d with the table still there: the OID came into use again. */
+static bool
+is_of_living(const ScdcStream *stream)
+{
+	return stream != NULL && (stream->state == SCDC_STATE_LIVE || stream->state == SCDC_STATE_GAP);
+}
+
+bool
+scdc_is_tracked(Oid relid, Snapshot snapshot)
+{
+	return is_of_living(scdc_stream_by_relid(relid, snapshot));
+}
+
 ScdcTarget *
 scdc_resolve_relid(Oid relid, Snapshot snapshot)
 {
@@ -204,9 +224,8 @@ scdc_resolve_relid(Oid relid, Snapshot snapshot)
 	name = scdc_relation_name(relid);
 	check_rights(relid, name);
 
-	/* state d with the table still there: the OID came into use again */
 	stream = scdc_stream_by_relid(relid, snapshot);
-	if (stream == NULL || (stream->state != SCDC_STATE_LIVE && stream->state != SCDC_STATE_GAP))
+	if (!is_of_living(stream))
 		scdc_not_tracked(relid, name, snapshot);
 
 	target = palloc0(sizeof(ScdcTarget));
@@ -240,6 +259,19 @@ dropped_suffix(const char *name, char **stem)
 	return id;
 }
 
+Oid
+scdc_name_relid(const char *name)
+{
+	char	   *stem;
+
+	if (dropped_suffix(name, &stem) != 0)
+		return InvalidOid;
+	/* a number is an OID, as for regclass */
+	if (name[0] != '\0' && strspn(name, "0123456789") == strlen(name))
+		return DatumGetObjectId(DirectFunctionCall1(oidin, CStringGetDatum(name)));
+	return RangeVarGetRelid(makeRangeVarFromNameList(textToQualifiedNameList(cstring_to_text(name))), NoLock, true);
+}
+
 ScdcTarget *
 scdc_resolve_name(const char *name, Snapshot snapshot)
 {
@@ -258,14 +290,10 @@ scdc_resolve_name(const char *name, Snapshot snapshot)
 		return dropped_target(dropped);
 	}
 
-	/* a number is an OID, as for regclass */
-	if (name[0] != '\0' && strspn(name, "0123456789") == strlen(name))
-		return scdc_resolve_relid(DatumGetObjectId(DirectFunctionCall1(oidin, CStringGetDatum(name))), snapshot);
-
-	rv = makeRangeVarFromNameList(textToQualifiedNameList(cstring_to_text(name)));
-	relid = RangeVarGetRelid(rv, NoLock, true);
+	relid = scdc_name_relid(name);
 	if (OidIsValid(relid))
 		return scdc_resolve_relid(relid, snapshot);
+	rv = makeRangeVarFromNameList(textToQualifiedNameList(cstring_to_text(name)));
 	dropped = find_dropped(rv, 0, snapshot);
 	if (dropped == NULL)
 		undefined_table(name);

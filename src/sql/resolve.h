@@ -28,6 +28,15 @@ typedef struct ScdcTarget
 extern ScdcTarget *scdc_resolve_name(const char *name, Snapshot snapshot);
 extern ScdcTarget *scdc_resolve_relid(Oid relid, Snapshot snapshot);
 
+/*
+ * The relation that a name means to the caller now; InvalidOid if there is
+ * none, though a dropped one may have had the name.
+ */
+extern Oid	scdc_name_relid(const char *name);
+
+/* Has the relation a stream, be it one that was given up? */
+extern bool scdc_is_tracked(Oid relid, Snapshot snapshot);
+
 /* Raises 0A000 for a live table. */
 extern void scdc_not_tracked(Oid relid, const char *name, Snapshot snapshot) pg_attribute_noreturn();
 

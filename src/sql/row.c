@@ -13,12 +13,14 @@
  */
 #include "postgres.h"
 
+#include "access/detoast.h"
 #include "access/htup_details.h"
 #include "catalog/pg_collation.h"
 #include "catalog/pg_type.h"
 #include "common/hashfn.h"
 #include "utils/builtins.h"
 #include "utils/datum.h"
+#include "utils/fmgroids.h"
 #include "utils/lsyscache.h"
 #include "utils/memutils.h"
 #include "utils/syscache.h"
@@ -44,6 +46,44 @@ struct ScdcRowSchemas
  * ---------------------------------------------------------------------
  */
 
+/*
+ * Where the operator of the type does no more than compare bytes, we do that
+ * ourselves: calling it costs more than all else that is done for a row.
+ */
+static ScdcKeyKind
+key_kind(const ScdcKeyColumn *key)
+{
+	switch (key->equal.fn_oid)
+	{
+		case F_BOOLEQ:
+		case F_CHAREQ:
+		case F_INT2EQ:
+		case F_INT4EQ:
+		case F_INT8EQ:
+		case F_OIDEQ:
+		case F_XIDEQ:
+		case F_XID8EQ:
+		case F_CASH_EQ:
+		case F_DATE_EQ:
+		case F_TIME_EQ:
+		case F_TIMESTAMP_EQ:
+		case F_TIMESTAMPTZ_EQ:
+		case F_PG_LSN_EQ:
+			return key->typbyval ? SCDC_KEY_DATUM : SCDC_KEY_OPERATOR;
+		case F_UUID_EQ:
+		case F_MACADDR_EQ:
+		case F_MACADDR8_EQ:
+			return SCDC_KEY_FIXED;
+		case F_TEXTEQ:
+			return get_collation_isdeterministic(key->collation) ? SCDC_KEY_VARLENA : SCDC_KEY_OPERATOR;
+		case F_BYTEAEQ:
+		case F_BITEQ:
+		case F_VARBITEQ:
+			return SCDC_KEY_VARLENA;
+	}
+	return SCDC_KEY_OPERATOR;
+}
+
 /* Fills *key for a column; false if its values cannot be compared (any more). */
 static bool
 key_column_init(ScdcKeyColumn *key, const ScdcColumn *column, MemoryContext context)
@@ -56,7 +96,6 @@ key_column_init(ScdcKeyColumn *key, const ScdcColumn *column, MemoryContext cont
 	key->collation = column->collation;
 	if (column->storage != SCDC_STORE_RAW)
 	{
-		key->is_text = true;
 		type = TEXTOID;
 		if (SearchSysCacheExists1(TYPEOID, ObjectIdGetDatum(column->type)))
 		{
@@ -86,6 +125,7 @@ key_column_init(ScdcKeyColumn *key, const ScdcColumn *column, MemoryContext cont
 		fmgr_info_copy(&key->hash, &cache->hash_proc_finfo, context);
 	key->typlen = cache->typlen;
 	key->typbyval = cache->typbyval;
+	key->kind = key_kind(key);
 	return true;
 }
 
@@ -126,6 +166,8 @@ read_row_schema(ScdcRowSchemas *schemas, int32 number)
 		column = &result->schema->columns[attnum - 1];
 		if (column->dropped || !key_column_init(&result->keys[i], column, schemas->context))
 			return result;
+		if (OidIsValid(result->keys[i].input_type))
+			result->has_parsed_keys = true;
 	}
 	result->nkeys = stream->nidentity;
 	return result;
@@ -227,12 +269,85 @@ key_datum(ScdcKeyColumn *key, Datum stored)
 	return stored;
 }
 
+/* The value's bytes; *copied is what to free, or NULL. */
+static const char *
+varlena_bytes(Datum value, Size *len, struct varlena **copied)
+{
+	struct varlena *v = (struct varlena *) DatumGetPointer(value);
+
+	*copied = NULL;
+	if (VARATT_IS_EXTENDED(v) && !VARATT_IS_SHORT(v))
+		v = *copied = detoast_attr(v);
+	*len = VARSIZE_ANY_EXHDR(v);
+	return VARDATA_ANY(v);
+}
+
 static bool
+same_varlena(Datum a, Datum b)
+{
+	Size		alen;
+	Size		blen;
+	struct varlena *acopy;
+	struct varlena *bcopy;
+	const char *abytes = varlena_bytes(a, &alen, &acopy);
+	const char *bbytes = varlena_bytes(b, &blen, &bcopy);
+	bool		same = alen == blen && memcmp(abytes, bbytes, alen) == 0;
+
+	if (acopy)
+		pfree(acopy);
+	if (bcopy)
+		pfree(bcopy);
+	return same;
+}
+
+static inline bool
 same_key_datum(ScdcKeyColumn *key, Datum a, bool a_isnull, Datum b, bool b_isnull)
 {
 	if (a_isnull || b_isnull)
 		return a_isnull && b_isnull;
+	switch (key->kind)
+	{
+		case SCDC_KEY_DATUM:
+			return a == b;
+		case SCDC_KEY_FIXED:
+			return memcmp(DatumGetPointer(a), DatumGetPointer(b), key->typlen) == 0;
+		case SCDC_KEY_VARLENA:
+			return same_varlena(a, b);
+		case SCDC_KEY_OPERATOR:
+			break;
+	}
 	return DatumGetBool(FunctionCall2Coll(&key->equal, key->collation, a, b));
+}
+
+static uint32
+hash_varlena(Datum value)
+{
+	Size		len;
+	struct varlena *copy;
+	const char *bytes = varlena_bytes(value, &len, &copy);
+	uint32		hash = hash_bytes((const unsigned char *) bytes, len);
+
+	if (copy)
+		pfree(copy);
+	return hash;
+}
+
+static inline uint32
+hash_key_datum(ScdcKeyColumn *key, Datum value)
+{
+	switch (key->kind)
+	{
+		case SCDC_KEY_DATUM:
+			return murmurhash32((uint32) value ^ murmurhash32((uint32) ((uint64) value >> 32)));
+		case SCDC_KEY_FIXED:
+			return hash_bytes((const unsigned char *) DatumGetPointer(value), key->typlen);
+		case SCDC_KEY_VARLENA:
+			return hash_varlena(value);
+		case SCDC_KEY_OPERATOR:
+			break;
+	}
+	/* a type without hash function contributes nothing: slow, but right */
+	return key->has_hash ? DatumGetUInt32(FunctionCall1Coll(&key->hash, key->collation, value)) : 0;
 }
 
 bool
@@ -317,81 +432,157 @@ scdc_row_view_same_image(ScdcRowView *a, ScdcRowView *b)
 
 /* ---------------------------------------------------------------------
  * rows kept
+ *
+ * The image is kept where it would be in a tuple, so that identity columns
+ * can be looked up without splitting the row; in the place of the beginning
+ * of the tuple's header, which nobody looks at for that, is our own.
  * ---------------------------------------------------------------------
  */
 
-/*
- * The image is kept with the beginning of a tuple header in front of it, so
- * that key columns can be looked up where they are, without splitting the row.
- */
+#define ROW_TUPLE_OFFSET	(MAXALIGN(sizeof(ScdcRow)) - MAXALIGN_DOWN(IMAGE_OFFSET))
+#define ROW_IMAGE_START		(ROW_TUPLE_OFFSET + IMAGE_OFFSET)
+
+StaticAssertDecl(ROW_IMAGE_START >= sizeof(ScdcRow), "the image in a row lies upon its header");
+
+void
+scdc_row_buffer_init(ScdcRowBuffer *buffer)
+{
+	memset(buffer, 0, sizeof(*buffer));
+	buffer->context = CurrentMemoryContext;
+}
+
+static void
+buffer_enlarge(ScdcRowBuffer *buffer, Size size)
+{
+	Size		room = Max(size * 2, 1024);
+	char	   *memory;
+
+	if (buffer->room >= size)
+		return;
+	memory = MemoryContextAllocHuge(buffer->context, room);
+	if (buffer->row)
+	{
+		memcpy(memory, buffer->row, buffer->room);
+		pfree(buffer->row);
+	}
+	buffer->row = (ScdcRow *) memory;
+	buffer->room = room;
+}
+
+ScdcBytes
+scdc_row_image(const ScdcRow *row)
+{
+	ScdcBytes	image = {(const char *) row + ROW_IMAGE_START, row->image_len};
+
+	return image;
+}
+
+static inline Datum
+stored_key(const ScdcRow *row, const ScdcKeyColumn *key, bool *isnull)
+{
+	HeapTupleData tuple;
+
+	tuple.t_data = (HeapTupleHeader) ((char *) unconstify(ScdcRow *, row) + ROW_TUPLE_OFFSET);
+	tuple.t_len = IMAGE_OFFSET + row->image_len;
+	return heap_getattr(&tuple, key->image_attno + 1, row->schema->schema->image_desc, isnull);
+}
+
+static inline Datum
+row_key(const ScdcRow *row, int i, bool *isnull)
+{
+	const ScdcKeyColumn *key = &row->schema->keys[i];
+	const char *keys;
+	uint32		offset;
+
+	if (!OidIsValid(key->input_type))
+		return stored_key(row, key, isnull);
+	keys = (const char *) row + row->keys_offset;
+	offset = ((const uint32 *) keys)[i];
+	*isnull = offset == 0;
+	if (*isnull)
+		return (Datum) 0;
+	return key->typbyval ? *(const Datum *) (keys + offset) : PointerGetDatum(keys + offset);
+}
+
+/* Appends the parsed values: for each identity column an offset from there, 0 for NULL or one not parsed, then they. */
+static void
+append_parsed_keys(ScdcRowBuffer *buffer, ScdcRowSchema *schema)
+{
+	Size		start = MAXALIGN(buffer->row->size);
+	Size		end = start + MAXALIGN(schema->nkeys * sizeof(uint32));
+
+	buffer_enlarge(buffer, end);
+	memset((char *) buffer->row + start, 0, end - start);
+	for (int i = 0; i < schema->nkeys; i++)
+	{
+		ScdcKeyColumn *key = &schema->keys[i];
+		bool		isnull;
+		Datum		value;
+		Size		len;
+
+		if (!OidIsValid(key->input_type))
+			continue;
+		value = stored_key(buffer->row, key, &isnull);
+		if (isnull)
+			continue;
+		value = key_datum(key, value);
+		if (!key->typbyval && key->typlen == -1)
+			value = PointerGetDatum(PG_DETOAST_DATUM(value));
+		len = key->typbyval ? sizeof(Datum) : datumGetSize(value, false, key->typlen);
+		buffer_enlarge(buffer, end + MAXALIGN(len));
+		if (key->typbyval)
+			*(Datum *) ((char *) buffer->row + end) = value;
+		else
+			memcpy((char *) buffer->row + end, DatumGetPointer(value), len);
+		((uint32 *) ((char *) buffer->row + start))[i] = (uint32) (end - start);
+		end += MAXALIGN(len);
+	}
+	buffer->row->keys_offset = (uint32) start;
+	buffer->row->size = (uint32) end;
+}
+
 ScdcRow *
-scdc_row_make(ScdcRowSchema *schema, ScdcBytes image)
+scdc_row_make(ScdcRowBuffer *buffer, ScdcRowSchema *schema, ScdcBytes image)
 {
 	TupleDesc	desc = schema->schema->image_desc;
-	int			nkeys = schema->nkeys;
-	Size		tuple_offset = MAXALIGN(sizeof(ScdcRow)) + MAXALIGN(nkeys * sizeof(Datum));
-	Size		tuple_len = IMAGE_OFFSET + image.len;
-	char	   *memory;
 	ScdcRow    *row;
-	HeapTupleData tuple;
+	HeapTupleHeader tuple;
+	uint32		hash = 0;
 
 	if (image.len < SizeofHeapTupleHeader - IMAGE_OFFSET)
 		ereport(ERROR,
 				(errcode(ERRCODE_DATA_CORRUPTED),
 				 errmsg("row image in the change log is damaged")));
 
-	memory = palloc(tuple_offset + tuple_len + nkeys * sizeof(bool));
-	row = (ScdcRow *) memory;
+	buffer_enlarge(buffer, ROW_IMAGE_START + image.len);
+	row = buffer->row;
 	row->schema = schema;
-	row->key = (Datum *) (memory + MAXALIGN(sizeof(ScdcRow)));
-	row->key_isnull = (bool *) (memory + tuple_offset + tuple_len);
-	row->has_hash = false;
+	row->size = ROW_IMAGE_START + image.len;
+	row->image_len = image.len;
+	row->keys_offset = 0;
+	memcpy((char *) row + ROW_IMAGE_START, image.data, image.len);
 
-	memset(memory + tuple_offset, 0, IMAGE_OFFSET);
-	row->image.data = memcpy(memory + tuple_offset + IMAGE_OFFSET, image.data, image.len);
-	row->image.len = image.len;
-
-	tuple.t_data = (HeapTupleHeader) (memory + tuple_offset);
-	tuple.t_len = tuple_len;
-	tuple.t_tableOid = InvalidOid;
-	ItemPointerSetInvalid(&tuple.t_self);
-	if (HeapTupleHeaderGetNatts(tuple.t_data) != desc->natts || tuple.t_data->t_hoff > tuple_len)
+	tuple = (HeapTupleHeader) ((char *) row + ROW_TUPLE_OFFSET);
+	if (HeapTupleHeaderGetNatts(tuple) != desc->natts || tuple->t_hoff > IMAGE_OFFSET + image.len)
 		ereport(ERROR,
 				(errcode(ERRCODE_DATA_CORRUPTED),
 				 errmsg("row image in the change log does not fit schema %d of stream " INT64_FORMAT,
 						schema->schema->number, schema->schema->stream_id)));
 
-	for (int i = 0; i < nkeys; i++)
+	if (schema->has_parsed_keys && schema->nkeys > 0)
 	{
-		ScdcKeyColumn *key = &schema->keys[i];
-		Datum		stored = heap_getattr(&tuple, key->image_attno + 1, desc, &row->key_isnull[i]);
-
-		row->key[i] = row->key_isnull[i] ? (Datum) 0 : key_datum(key, stored);
+		append_parsed_keys(buffer, schema);
+		row = buffer->row;
 	}
+	for (int i = 0; i < schema->nkeys; i++)
+	{
+		bool		isnull;
+		Datum		value = row_key(row, i, &isnull);
+
+		hash = hash_combine(hash, isnull ? 0 : hash_key_datum(&schema->keys[i], value));
+	}
+	row->hash = hash;
 	return row;
-}
-
-uint32
-scdc_row_hash(ScdcRow *row)
-{
-	if (!row->has_hash)
-	{
-		uint32		hash = 0;
-
-		for (int i = 0; i < row->schema->nkeys; i++)
-		{
-			ScdcKeyColumn *key = &row->schema->keys[i];
-			uint32		one = 0;
-
-			/* a type without hash function contributes nothing: slow, but right */
-			if (!row->key_isnull[i] && key->has_hash)
-				one = DatumGetUInt32(FunctionCall1Coll(&key->hash, key->collation, row->key[i]));
-			hash = hash_combine(hash, one);
-		}
-		row->hash = hash;
-		row->has_hash = true;
-	}
-	return row->hash;
 }
 
 bool
@@ -404,11 +595,17 @@ scdc_row_same_identity(const ScdcRow *a, const ScdcRow *b)
 	for (int i = 0; i < schema->nkeys; i++)
 	{
 		ScdcKeyColumn *key = &schema->keys[i];
+		bool		a_isnull;
+		bool		b_isnull;
+		Datum		x;
+		Datum		y;
 
 		/* a change of type that changes how keys compare rewrites the table, and that is a gap */
 		if (schema != b->schema && key->equal.fn_oid != b->schema->keys[i].equal.fn_oid)
 			return false;
-		if (!same_key_datum(key, a->key[i], a->key_isnull[i], b->key[i], b->key_isnull[i]))
+		x = row_key(a, i, &a_isnull);
+		y = row_key(b, i, &b_isnull);
+		if (!same_key_datum(key, x, a_isnull, y, b_isnull))
 			return false;
 	}
 	return true;

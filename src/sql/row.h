@@ -15,12 +15,21 @@
 #include "log/image.h"
 #include "log/schema.h"
 
+/* How two values of an identity column are compared. */
+typedef enum ScdcKeyKind
+{
+	SCDC_KEY_DATUM,				/* passed by value, equal if the datums are */
+	SCDC_KEY_FIXED,				/* of a fixed length, equal if the bytes are */
+	SCDC_KEY_VARLENA,			/* equal if the bytes are, once decompressed */
+	SCDC_KEY_OPERATOR			/* by the type's own operator */
+} ScdcKeyKind;
+
 /* A column of the row identity, as one schema has it. */
 typedef struct ScdcKeyColumn
 {
 	int			image_attno;	/* index in the schema's image_desc */
-	bool		is_text;		/* stored as text, compared as such */
-	Oid			input_type;		/* or, if valid, as a value of this type */
+	ScdcKeyKind kind;
+	Oid			input_type;		/* if valid: stored as text, but compared as a value of this type */
 	FmgrInfo	input;
 	Oid			input_param;
 	int16		typlen;			/* of what is compared */
@@ -37,6 +46,7 @@ typedef struct ScdcRowSchema
 	const ScdcSchema *schema;
 	int			nkeys;			/* 0: rows of it have no identity */
 	ScdcKeyColumn *keys;
+	bool		has_parsed_keys;	/* has any of them an input_type? */
 	void	   *plan;			/* how they are turned into results; made by json_row.c or typed_row.c */
 } ScdcRowSchema;
 
@@ -83,19 +93,36 @@ extern bool scdc_row_view_same_identity(ScdcRowView *a, ScdcRowView *b);
 /* Equal byte for byte in all columns that the table has. */
 extern bool scdc_row_view_same_image(ScdcRowView *a, ScdcRowView *b);
 
-/* A row kept for later, one palloc'd piece: a handle of collapse.h. */
+/*
+ * A row for the collapse library: one piece of bytes, good at any MAXALIGNed
+ * address while its schema is.  Behind the image come the values of identity
+ * columns that had to be parsed from text.
+ */
 typedef struct ScdcRow
 {
 	ScdcRowSchema *schema;
-	ScdcBytes	image;
-	Datum	   *key;			/* schema->nkeys of them */
-	bool	   *key_isnull;
-	bool		has_hash;
-	uint32		hash;
+	uint32		size;			/* of all of it */
+	uint32		hash;			/* of its identity */
+	uint32		image_len;
+	uint32		keys_offset;	/* of the parsed values, or 0 */
 } ScdcRow;
 
-extern ScdcRow *scdc_row_make(ScdcRowSchema *schema, ScdcBytes image);
-extern uint32 scdc_row_hash(ScdcRow *row);
+/* Room for one row, used again for the next; lives in the context that is current at scdc_row_buffer_init. */
+typedef struct ScdcRowBuffer
+{
+	ScdcRow    *row;
+	Size		room;
+	MemoryContext context;
+} ScdcRowBuffer;
+
+extern void scdc_row_buffer_init(ScdcRowBuffer *buffer);
+
+/*
+ * Makes the row in the buffer.  Leaves garbage in the current context, as
+ * does the comparison of rows.
+ */
+extern ScdcRow *scdc_row_make(ScdcRowBuffer *buffer, ScdcRowSchema *schema, ScdcBytes image);
+extern ScdcBytes scdc_row_image(const ScdcRow *row);
 extern bool scdc_row_same_identity(const ScdcRow *a, const ScdcRow *b);
 
 #endif							/* SCDC_ROW_H */

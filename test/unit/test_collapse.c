@@ -14,62 +14,119 @@
  *
  *-------------------------------------------------------------------------
  */
-#define SCDC_COLLAPSE_OLD
 #include "postgres_fe.h"
 
 #include <time.h>
+
+#include <setjmp.h>
 
 #include "collapse/collapse.h"
 #include "tap.h"
 
 #define RANDOM_LOGS		10000
 
-/* ---- the caller's side: rows that count how they are treated ---- */
+/* ---- the caller's side ---- */
 
+/* A labelled row has a row version too, or none (0); label: what its type was when it was fed. */
 typedef struct Row
 {
 	int			id;
 	int			image;
-	bool		emitted;
-	bool		released;
-	struct Row *next;			/* of all rows of the run */
+	int			row_version;
+	int			label;
+	uint32		size;			/* with padding behind the struct */
 } Row;
+
+/* A file in memory, with what must hold for one. */
+typedef struct File
+{
+	char	   *data;
+	Size		size;
+	Size		room;
+	Size		pos;
+	bool		reading;
+} File;
 
 typedef struct Run
 {
-	Row		   *rows;
 	bool		weak_hash;
-	bool		complaint;		/* a row was used or released after its release, or out of order */
+	uint32		padding;		/* of each row, up to so much */
+	Size		memory_limit;
+	bool		complaint;		/* something was used against the rules, or out of order */
+	int			files;			/* open now */
+	int			files_used;
 	int			emitted;
 	ScdcChangeRow last;
 	bool		quiet;			/* do not keep the result */
 	char	   *result;
 	size_t		result_len;
 	size_t		result_size;
+	bool		failed;
+	ScdcCollapseError error;
+	jmp_buf		jump;
 } Run;
+
+/* Its padding is checked when it comes back. */
+static Row *
+new_labelled_row(Run *run, int id, int image, int row_version, int label)
+{
+	uint32		padding = run->padding > 0 ? (uint32) (id * 7 + image) % run->padding : 0;
+	Row		   *row = malloc(sizeof(Row) + padding);
+
+	row->id = id;
+	row->image = image;
+	row->row_version = row_version;
+	row->label = label;
+	row->size = sizeof(Row) + padding;
+	memset(row + 1, id + image, padding);
+	return row;
+}
 
 static Row *
 new_row(Run *run, int id, int image)
 {
-	Row		   *row = malloc(sizeof(Row));
+	return new_labelled_row(run, id, image, 0, 0);
+}
 
-	row->id = id;
-	row->image = image;
-	row->emitted = false;
-	row->released = false;
-	row->next = run->rows;
-	run->rows = row;
-	return row;
+/* Whoever looks at it again will complain. */
+static void
+spoil_row(Row *row)
+{
+	if (row == NULL)
+		return;
+	memset(row, 0x7f, row->size);
+	free(row);
+}
+
+static void
+event(ScdcCollapse *c, int64 version, int64 seq, Row *old_row, Row *brought)
+{
+	scdc_collapse_event(c, version, version * 1000, seq, old_row, brought);
+	spoil_row(old_row);
+	spoil_row(brought);
 }
 
 static const Row *
 live(Run *run, const void *handle)
 {
 	const Row  *row = handle;
+	uint32		i;
 
-	if (row->released)
+	if ((uintptr_t) row % MAXIMUM_ALIGNOF != 0 || row->size < sizeof(Row) || row->size > sizeof(Row) + run->padding)
+	{
 		run->complaint = true;
+		return row;
+	}
+	for (i = sizeof(Row); i < row->size; i++)
+		if (((const char *) row)[i] != (char) (row->id + row->image))
+			run->complaint = true;
 	return row;
+}
+
+static uint32
+row_size(const void *row, void *arg)
+{
+	return live(arg, row)->size;
 }
 
 static uint32
@@ -91,6 +148,92 @@ static bool
 same_image(const void *a, const void *b, void *arg)
 {
 	return live(arg, a)->id == live(arg, b)->id && live(arg, a)->image == live(arg, b)->image;
+}
+
+static bool
+has_row_version(const void *row, void *arg)
+{
+	return live(arg, row)->row_version != 0;
+}
+
+static bool
+same_row_version(const void *a, const void *b, void *arg)
+{
+	return live(arg, a)->row_version == live(arg, b)->row_version;
+}
+
+static void *
+file_create(void *arg)
+{
+	Run		   *run = arg;
+
+	run->files++;
+	run->files_used++;
+	return calloc(1, sizeof(File));
+}
+
+static void
+file_write(void *handle, const void *data, Size size, void *arg)
+{
+	File	   *file = handle;
+
+	if (file->reading)
+		((Run *) arg)->complaint = true;
+	if (file->size + size > file->room)
+	{
+		file->room = (file->size + size) * 2;
+		file->data = realloc(file->data, file->room);
+	}
+	if (size > 0)
+		memcpy(file->data + file->size, data, size);
+	file->size += size;
+}
+
+static void
+file_rewind(void *handle, void *arg)
+{
+	File	   *file = handle;
+
+	if (((Run *) arg)->files <= 0)
+		((Run *) arg)->complaint = true;
+	file->reading = true;
+	file->pos = 0;
+}
+
+static void
+file_read(void *handle, void *data, Size size, void *arg)
+{
+	File	   *file = handle;
+
+	if (!file->reading || file->pos + size > file->size || ((Run *) arg)->files <= 0)
+	{
+		fprintf(stderr, "read beyond the end of a file\n");
+		abort();
+	}
+	if (size > 0)
+		memcpy(data, file->data + file->pos, size);
+	file->pos += size;
+}
+
+static void
+file_close(void *handle, void *arg)
+{
+	File	   *file = handle;
+
+	((Run *) arg)->files--;
+	free(file->data);
+	free(file);
+}
+
+static void
+error(ScdcCollapseError code, const ScdcChangeRow *row, void *arg)
+{
+	Run		   *run = arg;
+
+	live(run, row->row);
+	run->failed = true;
+	run->error = code;
+	longjmp(run->jump, 1);
 }
 
 static void
@@ -120,30 +263,21 @@ static void
 emit(const ScdcChangeRow *change, void *arg)
 {
 	Run		   *run = arg;
-	Row		   *row = unconstify(Row *, live(run, change->row));
+	const Row  *row = live(run, change->row);
 	char		word[100];
 
-	if (row->emitted || change->timestamp != change->version * 1000)
+	if (change->timestamp != change->version * 1000)
 		run->complaint = true;
 	if (run->emitted > 0 &&
 		(change->version < run->last.version ||
 		 (change->version == run->last.version && change->seq < run->last.seq)))
 		run->complaint = true;
-	row->emitted = true;
 	run->last = *change;
 	run->emitted++;
 	if (run->quiet)
 		return;
 	print_change(word, sizeof(word), change->type, change->version, change->seq, row->id, row->image);
 	append_result(run, word);
-}
-
-static void
-release_row(const void *handle, void *arg)
-{
-	Row		   *row = unconstify(Row *, live(arg, handle));
-
-	row->released = true;
 }
 
 static void
@@ -154,37 +288,48 @@ run_begin(Run *run)
 	run->result_size = 16;
 }
 
-/* Frees the rows; true if each was released, and nothing else was wrong. */
+/* True if nothing was wrong. */
 static bool
 run_end(Run *run)
 {
-	bool		good = !run->complaint;
-
-	while (run->rows != NULL)
-	{
-		Row		   *row = run->rows;
-
-		run->rows = row->next;
-		if (!row->released)
-			good = false;
-		free(row);
-	}
 	free(run->result);
-	return good;
+	return !run->complaint && (run->files == 0 || run->failed);
 }
 
 static ScdcCollapse *
-create(Run *run, bool identity, ScdcDeduplication mode, bool compute_updates)
+create_with(Run *run, bool identity, ScdcPasses passes, bool compute_updates)
 {
 	ScdcCollapseOps ops;
+	ScdcCollapseOptions options;
 
+	memset(&ops, 0, sizeof(ops));
+	ops.size = row_size;
 	ops.hash = identity ? hash : NULL;
 	ops.same_identity = identity ? same_identity : NULL;
 	ops.same_image = same_image;
+	ops.has_row_version = has_row_version;
+	ops.same_row_version = same_row_version;
 	ops.emit = emit;
-	ops.release = release_row;
+	ops.error = error;
+	ops.file_create = file_create;
+	ops.file_write = file_write;
+	ops.file_rewind = file_rewind;
+	ops.file_read = file_read;
+	ops.file_close = file_close;
 	ops.arg = run;
-	return scdc_collapse_create(&ops, mode, compute_updates);
+	options.passes = passes;
+	options.compute_updates = compute_updates;
+	options.memory_limit = run->memory_limit;
+	return scdc_collapse_create(&ops, &options);
+}
+
+/* For a tracked table. */
+static ScdcCollapse *
+create(Run *run, bool identity, ScdcDeduplication mode, bool compute_updates)
+{
+	ScdcSourceFlags flags = {true, true, true};
+
+	return create_with(run, identity, scdc_passes(flags, mode, compute_updates), compute_updates);
 }
 
 /* Feeds one event in the notation of the logs. */
@@ -211,7 +356,7 @@ feed_word(Run *run, ScdcCollapse *c, const char *word, int64 version, int64 seq)
 		else
 			old_row = new_row(run, id, image);
 	}
-	scdc_collapse_event(c, version, version * 1000, seq, old_row, brought);
+	event(c, version, seq, old_row, brought);
 }
 
 static void
@@ -238,34 +383,41 @@ feed_log(Run *run, ScdcCollapse *c, const char *log)
 	free(copy);
 }
 
+/* No limit, one that nothing fits into, and some between. */
+static const Size limits[] = {0, 1, 16 * 1024, 64 * 1024};
+
 static void
 check_with(const char *name, bool identity, ScdcDeduplication mode, bool compute_updates,
 		   const char *log, const char *expected)
 {
 	static const char *const modes[] = {"none", "dropCarryovers", "netChanges"};
-	int			weak;
+	size_t		i;
 
-	for (weak = 0; weak <= (identity ? 1 : 0); weak++)
+	for (i = 0; i < 2 * 2; i++)
 	{
 		Run			run;
 		ScdcCollapse *c;
 		char		title[300];
 		char	   *result;
+		bool		weak = i % 2;
+		Size		limit = limits[i / 2];
 
-		snprintf(title, sizeof(title), "%s (%s%s%s%s)", name, modes[mode],
+		if (!identity && i > 0)
+			break;
+		snprintf(title, sizeof(title), "%s (%s%s%s%s%s)", name, modes[mode],
 				 compute_updates ? ", updates" : "", identity ? "" : ", no identity",
-				 weak ? ", colliding hash" : "");
+				 weak ? ", colliding hash" : "", limit ? ", spilled" : "");
 		run_begin(&run);
 		run.weak_hash = weak;
+		run.memory_limit = limit;
 		c = create(&run, identity, mode, compute_updates);
 		feed_log(&run, c, log);
 		scdc_collapse_finish(c);
-		pfree(c);
 		result = strdup(run.result);
 		if (!run_end(&run))
 		{
 			ok(false, title);
-			diag("a row was not released once, or came out of order");
+			diag("a row was damaged, or came out of order, or a file was left open");
 		}
 		else
 			is_str(result, expected, title);
@@ -448,9 +600,8 @@ test_use(void)
 	feed_word(&run, c, "+2a", 2, 1);
 	feed_word(&run, c, "+3a", 2, 2);
 	scdc_collapse_finish(c);
-	pfree(c);
 	result = strdup(run.result);
-	ok(run_end(&run), "finish ends the last commit: rows are released");
+	ok(run_end(&run), "finish ends the last commit: nothing is left");
 	is_str(result, "1.1:+1a 2.1:+2a 2.2:+3a", "finish ends the last commit: rows are emitted");
 	free(result);
 }
@@ -474,54 +625,50 @@ test_large(void)
 		run.quiet = true;
 		c = create(&run, true, mode, true);
 		for (i = 0; i < LARGE; i++)
-			scdc_collapse_event(c, 1, 1000, i, new_row(&run, i, 'a'), new_row(&run, i, 'b'));
+			event(c, 1, i, new_row(&run, i, 'a'), new_row(&run, i, 'b'));
 		for (i = LARGE - 1; i >= 0; i--)
-			scdc_collapse_event(c, 1, 1000, 2 * LARGE - i, new_row(&run, i, 'b'), new_row(&run, i, 'c'));
+			event(c, 1, 2 * LARGE - i, new_row(&run, i, 'b'), new_row(&run, i, 'c'));
 		scdc_collapse_finish(c);
-		pfree(c);
 		is_int(run.emitted, 2 * LARGE, "many keys in one commit");
-		ok(run_end(&run), "many keys in one commit: order and releases");
+		ok(run_end(&run), "many keys in one commit: order");
 
 		/* one key */
 		run_begin(&run);
 		run.quiet = true;
 		c = create(&run, true, mode, true);
 		for (i = 0; i < LARGE; i++)
-			scdc_collapse_event(c, 1, 1000, i, new_row(&run, 1, i), new_row(&run, 1, i + 1));
+			event(c, 1, i, new_row(&run, 1, i), new_row(&run, 1, i + 1));
 		scdc_collapse_finish(c);
-		pfree(c);
 		is_int(run.emitted, 2, "many events of one key in one commit");
-		ok(run_end(&run), "many events of one key in one commit: order and releases");
+		ok(run_end(&run), "many events of one key in one commit: order");
 
 		/* all rows share a key for a while; they leave in the order they came */
 		run_begin(&run);
 		run.quiet = true;
 		c = create(&run, true, mode, true);
 		for (i = 0; i < LARGE; i++)
-			scdc_collapse_event(c, 1, 1000, i, new_row(&run, i + 1, i), new_row(&run, 0, i));
+			event(c, 1, i, new_row(&run, i + 1, i), new_row(&run, 0, i));
 		for (i = 0; i < LARGE; i++)
-			scdc_collapse_event(c, 1, 1000, LARGE + i, new_row(&run, 0, i), new_row(&run, i + 1, i + 1));
+			event(c, 1, LARGE + i, new_row(&run, 0, i), new_row(&run, i + 1, i + 1));
 		scdc_collapse_finish(c);
-		pfree(c);
 		is_int(run.emitted, 2 * LARGE, "a key shared by many for a while");
-		ok(run_end(&run), "a key shared by many for a while: order and releases");
+		ok(run_end(&run), "a key shared by many for a while: order");
 
 		/* small commits behind a large one */
 		run_begin(&run);
 		run.quiet = true;
 		c = create(&run, true, mode, true);
 		for (i = 0; i < LARGE; i++)
-			scdc_collapse_event(c, 1, 1000, i, NULL, new_row(&run, i, 'a'));
+			event(c, 1, i, NULL, new_row(&run, i, 'a'));
 		for (i = 0; i < LARGE; i++)
 		{
 			scdc_collapse_end_commit(c);
-			scdc_collapse_event(c, i + 2, (i + 2) * 1000, 1, new_row(&run, i, 'a'), new_row(&run, i, 'b'));
-			scdc_collapse_event(c, i + 2, (i + 2) * 1000, 2, new_row(&run, i, 'b'), new_row(&run, i, 'c'));
+			event(c, i + 2, 1, new_row(&run, i, 'a'), new_row(&run, i, 'b'));
+			event(c, i + 2, 2, new_row(&run, i, 'b'), new_row(&run, i, 'c'));
 		}
 		scdc_collapse_finish(c);
-		pfree(c);
 		is_int(run.emitted, mode == NET ? LARGE : 3 * LARGE, "small commits behind a large one");
-		ok(run_end(&run), "small commits behind a large one: order and releases");
+		ok(run_end(&run), "small commits behind a large one: order");
 	}
 }
 
@@ -796,7 +943,7 @@ random_event(Run *run, ScdcCollapse *c, int version, int seq, bool deferred)
 		model_delete(i, seq);
 	if (brought != NULL)
 		model_insert(id, image, seq);
-	scdc_collapse_event(c, version, version * 1000, seq, old_row, brought);
+	event(c, version, seq, old_row, brought);
 	return true;
 }
 
@@ -814,7 +961,7 @@ resolve_duplicates(Run *run, ScdcCollapse *c, int version, int *seq)
 
 			log_word("-%d%c ", row->id, row->image);
 			model_delete(i, ++*seq);
-			scdc_collapse_event(c, version, version * 1000, *seq, row, NULL);
+			event(c, version, *seq, row, NULL);
 			i = 0;
 		}
 		else
@@ -847,6 +994,8 @@ random_log(void)
 	run_begin(&run);
 	run_begin(&expected);
 	run.weak_hash = random_below(2);
+	run.padding = random_below(2) ? 1 + random_below(200) : 0;
+	run.memory_limit = limits[random_below(3)];
 	c = create(&run, true, mode, compute_updates);
 
 	/* some rows are there before the log begins */
@@ -869,7 +1018,6 @@ random_log(void)
 		log_word("| ");
 	}
 	scdc_collapse_finish(c);
-	pfree(c);
 
 	if (mode == NET)
 		model_net_changes(compute_updates);
@@ -893,7 +1041,7 @@ random_log(void)
 	run_end(&expected);
 	if (!run_end(&run))
 	{
-		diag("a row was not released once, or came out of order: %s", log_text);
+		diag("a row was damaged, or came out of order, or a file was left open: %s", log_text);
 		good = false;
 	}
 	return good;
@@ -913,8 +1061,8 @@ test_random_logs(void)
 
 /*
  * Logs that no table can have written.  What must still hold: nothing is
- * lost (inserts minus deletes of each image stay the same), handles are
- * released once, the order is right.
+ * lost (inserts minus deletes of each image stay the same), the order is
+ * right.
  */
 static bool
 random_broken_log(void)
@@ -932,6 +1080,8 @@ random_broken_log(void)
 
 	run_begin(&run);
 	run.weak_hash = random_below(2);
+	run.padding = random_below(2) ? 1 + random_below(200) : 0;
+	run.memory_limit = limits[random_below(3)];
 	c = create(&run, true, mode, compute_updates);
 	for (version = 1; version <= commits; version++)
 	{
@@ -948,12 +1098,11 @@ random_broken_log(void)
 				balance[old_row->id][old_row->image - 'a']--;
 			if (brought != NULL)
 				balance[brought->id][brought->image - 'a']++;
-			scdc_collapse_event(c, version, version * 1000, seq, old_row, brought);
+			event(c, version, seq, old_row, brought);
 		}
 		scdc_collapse_end_commit(c);
 	}
 	scdc_collapse_finish(c);
-	pfree(c);
 
 	if (mode != NET)
 	{

@@ -1,0 +1,284 @@
+/*-------------------------------------------------------------------------
+ *
+ * internal.h
+ *	  What the files of the collapse library share.
+ *
+ * The way of a row through it:
+ *
+ *		event --> netting.c --.                         .--> sorter.c --> emit
+ *		                       >-- passes, collapse.c --<       ^
+ *		row ---> grouping.c --'                         '--> range.c
+ *
+ * netting.c and grouping.c hold one commit, range.c the whole range; each has
+ * its own share of the memory, and each splits what does not fit into
+ * partitions by the hash of the identity, which go to files (spill.c) and are
+ * worked through one after another.  What comes out of partitions is in no
+ * order, hence sorter.c.
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef SCDC_COLLAPSE_INTERNAL_H
+#define SCDC_COLLAPSE_INTERNAL_H
+
+#include "collapse/collapse.h"
+
+/* ---------------------------------------------------------------------
+ * memory (pool.c)
+ * ---------------------------------------------------------------------
+ */
+
+#ifdef FRONTEND
+typedef void *ScdcContext;
+#define scdc_current_context()			NULL
+#define scdc_context_alloc(cxt, size)	palloc(size)
+#else
+typedef MemoryContext ScdcContext;
+#define scdc_current_context()			CurrentMemoryContext
+#define scdc_context_alloc(cxt, size)	MemoryContextAllocHuge(cxt, size)
+#endif
+
+#define SCDC_POOL_STEP		16
+#define SCDC_POOL_CLASSES	64		/* pieces up to 1 kB are cut from chunks */
+
+/*
+ * Pieces of any size, given back one by one or all at once.  It never
+ * refuses; its owner asks whether it is full.
+ */
+typedef struct ScdcPool
+{
+	ScdcContext context;
+	Size		limit;			/* 0: none */
+	Size		used;			/* all that was taken from the context, and what the owner adds */
+	Size		chunk_size;
+	struct ScdcPoolChunk *chunks;	/* newest first */
+	struct ScdcPoolLarge *large;
+	char	   *next;			/* free part of the newest chunk */
+	Size		left;
+	void	   *given_back[SCDC_POOL_CLASSES];
+} ScdcPool;
+
+extern void scdc_pool_init(ScdcPool *pool, ScdcContext context, Size limit);
+extern void *scdc_pool_alloc(ScdcPool *pool, Size size);
+extern void scdc_pool_free(ScdcPool *pool, void *piece, Size size);
+extern void scdc_pool_reset(ScdcPool *pool);	/* keeps one chunk */
+extern void scdc_pool_end(ScdcPool *pool);
+
+static inline bool
+scdc_pool_is_full(const ScdcPool *pool)
+{
+	return pool->limit != 0 && pool->used > pool->limit;
+}
+
+/* ---------------------------------------------------------------------
+ * rows kept, and tables of identities
+ * ---------------------------------------------------------------------
+ */
+
+/*
+ * A row with its place.  "order" settles the place among rows of one event:
+ * the identity that a key change leaves comes before the one it reaches, and
+ * a pre-image before its post-image.
+ */
+typedef struct ScdcPlacedRow
+{
+	ScdcChangeRow change;
+	uint32		size;
+	uint32		hash;			/* of its identity */
+	uint8		order;
+} ScdcPlacedRow;
+
+#define SCDC_ORDER_INSERT_LIKE	1
+#define SCDC_ORDER_BROUGHT		2
+
+/* The same, kept in a pool; change.row points to the bytes behind it. */
+typedef struct ScdcKeptRow
+{
+	struct ScdcKeptRow *next;
+	struct ScdcKeptRow *prev;
+	struct ScdcIdentity *identity;
+	uint32		room;			/* for bytes */
+	ScdcPlacedRow placed;
+} ScdcKeptRow;
+
+/* The beginning of every table entry; what else is in it is its owner's. */
+typedef struct ScdcIdentity
+{
+	struct ScdcIdentity *next_in_bucket;
+	struct ScdcIdentity *next;	/* in the order of arrival */
+	uint32		hash;
+	const void *key;			/* a row of this identity that is kept */
+} ScdcIdentity;
+
+typedef struct ScdcTable
+{
+	ScdcPool   *pool;
+	Size		entry_size;
+	ScdcIdentity **buckets;
+	uint32		nbuckets;		/* a power of two */
+	uint32		nentries;
+	ScdcIdentity *first;
+	ScdcIdentity *last;
+} ScdcTable;
+
+extern void scdc_table_init(ScdcTable *table, ScdcPool *pool, Size entry_size);
+extern ScdcIdentity *scdc_table_find(ScdcCollapse *c, ScdcTable *table, const void *row, uint32 hash);
+/* A new entry, zeroed but for the header; the caller sets its key. */
+extern ScdcIdentity *scdc_table_add(ScdcTable *table, uint32 hash);
+/* Forgets all entries; the caller resets the pool. */
+extern void scdc_table_reset(ScdcTable *table);
+extern void scdc_table_end(ScdcTable *table);
+
+extern ScdcKeptRow *scdc_keep_row(ScdcPool *pool, const ScdcPlacedRow *placed);
+extern void scdc_drop_row(ScdcPool *pool, ScdcKeptRow *row);
+
+/* ---------------------------------------------------------------------
+ * partitions (spill.c)
+ * ---------------------------------------------------------------------
+ */
+
+#define SCDC_MAX_PARTITIONS 64
+
+/* What is written: one or two rows of one identity, of one event or commit. */
+typedef struct ScdcRecord
+{
+	uint32		hash;
+	ScdcPlacedRow rows[2];		/* change.row NULL: there is none */
+} ScdcRecord;
+
+typedef struct ScdcPartitions
+{
+	int			depth;			/* how often what is in them has been split */
+	int			count;			/* 0: none, nothing was spilled */
+	void	   *files[SCDC_MAX_PARTITIONS];
+	int64		nrecords[SCDC_MAX_PARTITIONS];
+} ScdcPartitions;
+
+/* Reads back one of them. */
+typedef struct ScdcPartition
+{
+	ScdcCollapse *c;
+	void	   *file;
+	int64		nrecords;
+	int64		left;
+	int			depth;
+	char	   *buffer;			/* of the row bytes, enlarged as needed */
+	Size		size;
+} ScdcPartition;
+
+extern bool scdc_can_split(int depth);	/* does the hash suffice to split once more? */
+extern void scdc_spill(ScdcCollapse *c, ScdcPartitions *parts, const ScdcRecord *record);
+
+/* Opens a partition for reading, false if it is empty; takes it away from parts. */
+extern bool scdc_partition_open(ScdcCollapse *c, ScdcPartitions *parts, int n, ScdcPartition *partition);
+extern void scdc_partition_rewind(ScdcPartition *partition);
+extern bool scdc_partition_read(ScdcPartition *partition, ScdcRecord *record);	/* rows are good until the next call */
+extern void scdc_partition_close(ScdcPartition *partition);
+
+/* ---------------------------------------------------------------------
+ * rows on their way out (sorter.c)
+ * ---------------------------------------------------------------------
+ */
+
+typedef struct ScdcSorter
+{
+	ScdcPool	pool;			/* of copied rows */
+	ScdcPlacedRow *rows;
+	Size		nrows;
+	Size		room;
+	bool		sorted;			/* have they come in order? */
+	struct ScdcRun *runs;		/* sorted, in files */
+	int			nruns;
+	char	   *buffer;
+	Size		buffer_size;
+} ScdcSorter;
+
+extern void scdc_sorter_init(ScdcCollapse *c, Size limit);
+
+/* copy: the row's bytes will not last until the rows are emitted. */
+extern void scdc_sorter_add(ScdcCollapse *c, const ScdcPlacedRow *row, bool copy);
+extern void scdc_sorter_emit(ScdcCollapse *c);	/* emits and forgets all */
+extern void scdc_sorter_end(ScdcCollapse *c);
+
+/* ---------------------------------------------------------------------
+ * the stages
+ * ---------------------------------------------------------------------
+ */
+
+/* netting.c: events of a commit to its net deletes and inserts */
+typedef struct ScdcNetting
+{
+	ScdcPool	pool;
+	ScdcTable	table;
+	ScdcPartitions spilled;
+} ScdcNetting;
+
+extern void scdc_netting_init(ScdcCollapse *c, Size limit);
+extern void scdc_netting_event(ScdcCollapse *c, const ScdcPlacedRow *old_row, const ScdcPlacedRow *new_row);
+extern void scdc_netting_end_commit(ScdcCollapse *c);
+extern void scdc_netting_reset(ScdcCollapse *c);
+extern void scdc_netting_end(ScdcCollapse *c);
+
+/* grouping.c: labelled rows of a commit to groups */
+typedef struct ScdcGrouping
+{
+	ScdcPool	pool;
+	ScdcTable	table;
+	ScdcKeptRow *first;
+	ScdcKeptRow *last;
+	int64		version;		/* of the commit */
+	ScdcPartitions spilled;
+} ScdcGrouping;
+
+extern void scdc_grouping_init(ScdcCollapse *c, Size limit);
+extern void scdc_grouping_row(ScdcCollapse *c, const ScdcPlacedRow *row);
+extern void scdc_grouping_end_commit(ScdcCollapse *c);
+extern void scdc_grouping_reset(ScdcCollapse *c);
+extern void scdc_grouping_end(ScdcCollapse *c);
+
+/* range.c: first and last of each identity */
+typedef struct ScdcRangeStage
+{
+	ScdcPool	pool;
+	ScdcTable	table;
+	ScdcPartitions spilled;
+} ScdcRangeStage;
+
+extern void scdc_range_init(ScdcCollapse *c, Size limit);
+/* A labelled row, or a delete and an insert of one identity in one commit of events. */
+extern void scdc_range_add(ScdcCollapse *c, const ScdcPlacedRow *row, const ScdcPlacedRow *second);
+extern void scdc_range_finish(ScdcCollapse *c);
+extern void scdc_range_end(ScdcCollapse *c);
+
+struct ScdcCollapse
+{
+	ScdcCollapseOps ops;
+	ScdcPasses	passes;
+	bool		compute_updates;
+	ScdcContext context;
+	Size		memory_limit;	/* of all together; 0: none */
+	ScdcKeptRow *unexpected;	/* the commit's first row with a label that net changes cannot take, or NULL */
+	uint32		work;			/* since the last check for interrupts */
+
+	ScdcNetting netting;
+	ScdcGrouping grouping;
+	ScdcRangeStage range;
+	ScdcSorter	sorter;
+};
+
+/*
+ * collapse.c: puts out a row that has been through the row-level passes.
+ * lasts: its bytes stay where they are until the commit or range is emitted.
+ */
+extern void scdc_put_row(ScdcCollapse *c, const ScdcPlacedRow *row, bool lasts);
+
+/* collapse.c: what became of an identity in a commit of events; either may be NULL */
+extern void scdc_put_change(ScdcCollapse *c, ScdcPlacedRow *before, ScdcPlacedRow *after, bool lasts);
+
+static inline void
+scdc_check_interrupts(ScdcCollapse *c)
+{
+	if ((++c->work & 1023) == 0 && c->ops.check_interrupts)
+		c->ops.check_interrupts(c->ops.arg);
+}
+
+#endif							/* SCDC_COLLAPSE_INTERNAL_H */
