@@ -25,6 +25,7 @@
 #include "commands/defrem.h"
 #include "commands/extension.h"
 #include "miscadmin.h"
+#include "pgstat.h"
 #include "nodes/parsenodes.h"
 #include "storage/lmgr.h"
 #include "tcop/utility.h"
@@ -34,6 +35,7 @@
 #include "utils/resowner.h"
 #include "utils/snapmgr.h"
 #include "utils/syscache.h"
+#include "utils/timestamp.h"
 
 #include "capture/baseline.h"
 #include "hooks.h"
@@ -66,6 +68,53 @@ resume_suspended(void)
 
 /* ---- the end of a transaction ---- */
 
+/* What this transaction has begun to track; 0: nothing. */
+static struct
+{
+	int64		stream_id;		/* newest one with a baseline */
+	bool		any;
+}			tracking;
+
+#define TRACKING_WAIT	1000	/* ms */
+
+void
+scdc_hooks_tracking(int64 stream_id, bool baseline)
+{
+	tracking.any = true;
+	if (baseline)
+		tracking.stream_id = stream_id;
+}
+
+/*
+ * After the commit of stream_track, while the lock on the table is still held:
+ * gives capture the time to take the baseline's snapshot, so that nothing that
+ * is committed after stream_track has returned is swallowed by the baseline.
+ * Without it nothing would be lost either, but a user who tracks a table and
+ * inserts a row would find the row in version 0 or in version 1, as it
+ * happens.  Only for a moment, since nothing can interrupt us here, and
+ * capture may have to wait for somebody's long transaction.
+ */
+static void
+wait_for_capture_to_note(ScdcCaptureEntry *entry)
+{
+	TimestampTz give_up = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), TRACKING_WAIT);
+
+	ConditionVariablePrepareToSleep(&entry->cv);
+	for (;;)
+	{
+		long		left;
+
+		if (tracking.stream_id ? (int64) pg_atomic_read_u64(&entry->baseline_taken) >= tracking.stream_id :
+			entry->state == SCDC_CAPTURE_RUNNING)
+			break;
+		left = TimestampDifferenceMilliseconds(GetCurrentTimestamp(), give_up);
+		if (left <= 0 || entry->state == SCDC_CAPTURE_FAILED)
+			break;
+		(void) ConditionVariableTimedSleep(&entry->cv, Min(left, 100), PG_WAIT_EXTENSION);
+	}
+	ConditionVariableCancelSleep();
+}
+
 /*
  * A commit is decodable once it is flushed; for an asynchronous one the
  * capture worker sees to that.  XactLastCommitEnd is left alone by
@@ -79,12 +128,23 @@ at_transaction_end(XactEvent event, void *arg)
 
 	if (event == XACT_EVENT_COMMIT || event == XACT_EVENT_ABORT || event == XACT_EVENT_PREPARE)
 		resume_suspended();
+	if (event == XACT_EVENT_ABORT || event == XACT_EVENT_PREPARE)
+	{
+		tracking.any = false;
+		tracking.stream_id = 0;
+	}
 	if (event != XACT_EVENT_COMMIT || XactLastCommitEnd == seen)
 		return;
 	seen = XactLastCommitEnd;
 	entry = scdc_entry_find(MyDatabaseId);
 	if (entry && entry->pid != MyProcPid)
-		scdc_wake_capture(entry, XactLastCommitEnd, false);
+	{
+		scdc_wake_capture(entry, XactLastCommitEnd, tracking.any);
+		if (tracking.any)
+			wait_for_capture_to_note(entry);
+	}
+	tracking.any = false;
+	tracking.stream_id = 0;
 }
 
 /* ---- commands ---- */

@@ -10,4 +10,10 @@
 
 extern void scdc_hooks_init(void);	/* from _PG_init */
 
+/*
+ * This transaction tracks a table: when it has committed, wait a moment until
+ * capture has taken note (hooks.c says why).
+ */
+extern void scdc_hooks_tracking(int64 stream_id, bool baseline);
+
 #endif							/* SCDC_HOOKS_H */

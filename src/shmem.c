@@ -60,6 +60,7 @@ shmem_startup(void)
 		{
 			ScdcCaptureEntry *e = &scdc_shared->entries[i];
 
+			pg_atomic_init_u64(&e->baseline_taken, 0);
 			pg_atomic_init_u64(&e->baseline_done, 0);
 			pg_atomic_init_u64(&e->baseline_total, 0);
 			pg_atomic_init_u32(&e->sleeping, 0);
@@ -150,6 +151,7 @@ scdc_entry_get(Oid dboid)
 		e->baseline_stream = 0;
 		e->baseline_pid = 0;
 		e->baseline_phase = SCDC_BASELINE_NONE;
+		pg_atomic_write_u64(&e->baseline_taken, 0);
 		pg_atomic_write_u64(&e->want, 0);
 		pg_atomic_write_u64(&e->captured, 0);
 		pg_atomic_write_u64(&e->confirmed, 0);

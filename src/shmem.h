@@ -30,14 +30,12 @@ typedef enum ScdcCaptureState
 	SCDC_CAPTURE_FAILED			/* ended with an error, will be tried again [LAUNCHED, NONE] */
 } ScdcCaptureState;
 
-/* One baseline worker at a time copies a table; see capture/baseline.h. */
+/* One baseline worker at a time copies tables; see capture/baseline.h. */
 typedef enum ScdcBaselinePhase
 {
-	SCDC_BASELINE_NONE,			/* [LAUNCHED] */
-	SCDC_BASELINE_LAUNCHED,		/* registered [READY, ENDED] */
-	SCDC_BASELINE_READY,		/* holds its lock on the table, waits for a snapshot [EXPORTED, ENDED] */
-	SCDC_BASELINE_EXPORTED,		/* capture has published a snapshot [IMPORTED, ENDED] */
-	SCDC_BASELINE_IMPORTED,		/* copies under it [ENDED] */
+	SCDC_BASELINE_NONE,			/* [EXPORTED] */
+	SCDC_BASELINE_EXPORTED,		/* capture has published a snapshot and launched the worker [IMPORTED, ENDED, NONE] */
+	SCDC_BASELINE_IMPORTED,		/* the worker has taken it over, and copies [ENDED] */
 	SCDC_BASELINE_ENDED			/* done or failed; streamcdc.baselines tells which [NONE] */
 } ScdcBaselinePhase;
 
@@ -55,11 +53,13 @@ typedef struct ScdcCaptureEntry
 	char		error[400];		/* its message */
 	char		hint[200];
 
-	/* baseline under way; written under the LWLock by capture and baseline worker */
-	int64		baseline_stream;	/* 0: none */
-	int			baseline_pid;	/* 0 before it runs and after its end */
+	/* baselines under way; written under the LWLock by capture and baseline worker */
 	ScdcBaselinePhase baseline_phase;
+	int64		baseline_attempt;	/* its number, as in streamcdc.baselines */
 	char		baseline_snapshot[64];	/* name of the exported snapshot */
+	int			baseline_pid;	/* 0 before the worker runs and after its end */
+	int64		baseline_stream;	/* being copied; 0: none */
+	pg_atomic_uint64 baseline_taken;	/* newest stream for whose baseline a snapshot was taken */
 	pg_atomic_uint64 baseline_done; /* rows copied */
 	pg_atomic_uint64 baseline_total;	/* estimate */
 

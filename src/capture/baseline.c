@@ -10,11 +10,15 @@
 
 #include <signal.h>
 
+#include "access/genam.h"
 #include "access/heapam.h"
+#include "access/htup_details.h"
 #include "access/relation.h"
 #include "access/table.h"
 #include "access/tableam.h"
 #include "access/xact.h"
+#include "catalog/indexing.h"
+#include "catalog/pg_class.h"
 #include "executor/tuptable.h"
 #include "miscadmin.h"
 #include "optimizer/plancat.h"
@@ -49,7 +53,6 @@ StaticAssertDecl(sizeof(ScdcBaselineTask) <= BGW_EXTRALEN, "baseline task fits i
 /* ---- the capture worker's part ---- */
 
 static bool look = true;		/* is there a stream without baseline? */
-static ScdcBaselineTask task;	/* under way */
 static int	failures = 0;
 static TimestampTz retry_at = 0;
 
@@ -65,83 +68,15 @@ scdc_baseline_delay(void)
 	if (!look)
 		return -1;
 	if (retry_at == 0)
-		return 1000;			/* waiting for the worker, which sets our latch */
+		return 1000;			/* the worker sets our latch when it ends */
 	return Max(10, TimestampDifferenceMilliseconds(GetCurrentTimestamp(), retry_at));
 }
 
 static void
 back_off(void)
 {
-	retry_at = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), Min(60000, 100 << Min(failures, 10)));
+	retry_at = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), Min(60000, 10 << Min(failures, 13)));
 	failures++;
-}
-
-/* Picks the next stream that needs a baseline and launches a worker for it. */
-static void
-launch_next(ScdcCaptureEntry *entry)
-{
-	ListCell   *lc;
-	Snapshot	snapshot;
-	ScdcStream *next = NULL;
-	ScdcBaseline *old = NULL;
-	BackgroundWorker worker;
-
-	StartTransactionCommand();
-	snapshot = RegisterSnapshot(GetLatestSnapshot());
-	foreach(lc, scdc_stream_list(snapshot))
-	{
-		ScdcStream *s = lfirst(lc);
-
-		if (s->state != SCDC_STATE_LIVE || !s->baseline)
-			continue;
-		old = scdc_baseline_read(s->stream_id, snapshot);
-		if (old && old->complete)
-			continue;
-		next = s;
-		break;
-	}
-	UnregisterSnapshot(snapshot);
-
-	if (next == NULL)
-	{
-		look = false;
-		CommitTransactionCommand();
-		return;
-	}
-
-	task.dboid = MyDatabaseId;
-	task.relid = next->relid;
-	task.stream_id = next->stream_id;
-	task.base_version = next->base_version;
-	task.attempt = old ? old->attempt + 1 : 1;
-	CommitTransactionCommand();
-
-	LWLockAcquire(scdc_shared->lock, LW_EXCLUSIVE);
-	entry->baseline_stream = task.stream_id;
-	entry->baseline_pid = 0;
-	entry->baseline_phase = SCDC_BASELINE_LAUNCHED;
-	pg_atomic_write_u64(&entry->baseline_done, 0);
-	pg_atomic_write_u64(&entry->baseline_total, 0);
-	LWLockRelease(scdc_shared->lock);
-
-	scdc_worker_init(&worker, "baseline", "scdc_baseline_main");
-	worker.bgw_notify_pid = MyProcPid;
-	memcpy(worker.bgw_extra, &task, sizeof(task));
-	if (RegisterDynamicBackgroundWorker(&worker, NULL))
-	{
-		retry_at = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), IMPORT_TIMEOUT);
-		return;
-	}
-	if (failures == 0)
-		ereport(LOG,
-				(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
-				 errmsg("no background worker slot is free to copy the baseline of table %u", task.relid),
-				 errhint("Increase \"max_worker_processes\" and restart the server.")));
-	LWLockAcquire(scdc_shared->lock, LW_EXCLUSIVE);
-	entry->baseline_stream = 0;
-	entry->baseline_phase = SCDC_BASELINE_NONE;
-	LWLockRelease(scdc_shared->lock);
-	back_off();
 }
 
 static ScdcBaselinePhase
@@ -153,6 +88,16 @@ phase_of(ScdcCaptureEntry *entry)
 	phase = entry->baseline_phase;
 	LWLockRelease(scdc_shared->lock);
 	return phase;
+}
+
+static void
+reset_phase(ScdcCaptureEntry *entry)
+{
+	LWLockAcquire(scdc_shared->lock, LW_EXCLUSIVE);
+	entry->baseline_phase = SCDC_BASELINE_NONE;
+	entry->baseline_attempt = 0;
+	entry->baseline_stream = 0;
+	LWLockRelease(scdc_shared->lock);
 }
 
 /* Is everything that was captured of the stream, and its registration, visible in v? */
@@ -176,150 +121,191 @@ captured_is_visible(ScdcStream *stream, const ScdcVisibility *v, Snapshot snapsh
 	return result;
 }
 
-/*
- * The worker holds its lock on the table: take S, hand it over, store it.
- * False if S would not do, or the worker did not take it.
- */
-static bool
-take_snapshot(ScdcCaptureEntry *entry)
+/* Streams that need a baseline; *waiting: there are some, though not all may be in the list yet. */
+static List *
+streams_to_copy(const ScdcVisibility *v, Snapshot snapshot, bool *waiting)
 {
-	ScdcStream *stream;
-	ScdcBaseline baseline = {0},
-			   *old;
-	ScdcVisibility *v;
-	Snapshot	now;
-	char	   *name;
-	TimestampTz give_up = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), IMPORT_TIMEOUT);
+	List	   *result = NIL;
+	ListCell   *lc;
 
-	StartTransactionCommand();
-	XactIsoLevel = XACT_REPEATABLE_READ;
-	PushActiveSnapshot(GetTransactionSnapshot());
-	now = GetActiveSnapshot();
-
-	stream = scdc_stream_by_id(task.stream_id, now);
-	baseline.snapshot = OidOutputFunctionCall(F_PG_SNAPSHOT_OUT, OidFunctionCall0(F_PG_CURRENT_SNAPSHOT));
-	v = scdc_visibility_parse(baseline.snapshot);
-	if (stream == NULL || stream->state != SCDC_STATE_LIVE || !captured_is_visible(stream, v, now))
+	*waiting = false;
+	foreach(lc, scdc_stream_list(snapshot))
 	{
-		PopActiveSnapshot();
-		AbortCurrentTransaction();
+		ScdcStream *s = lfirst(lc);
+		ScdcBaseline *b;
+
+		if (s->state != SCDC_STATE_LIVE || !s->baseline)
+			continue;
+		b = scdc_baseline_read(s->stream_id, snapshot);
+		if (b && b->complete)
+			continue;
+		*waiting = true;
+		if (captured_is_visible(s, v, snapshot))
+			result = lappend(result, s);
+	}
+	return result;
+}
+
+/* Publishes S and waits until a worker has it.  False if none takes it. */
+static bool
+hand_over(ScdcCaptureEntry *entry, Snapshot snapshot, int64 attempt)
+{
+	TimestampTz give_up = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), IMPORT_TIMEOUT);
+	char	   *name = ExportSnapshot(snapshot);
+	BackgroundWorker worker;
+	ScdcBaselineTask task = {.dboid = MyDatabaseId, .attempt = attempt};
+
+	LWLockAcquire(scdc_shared->lock, LW_EXCLUSIVE);
+	entry->baseline_phase = SCDC_BASELINE_EXPORTED;
+	entry->baseline_attempt = attempt;
+	entry->baseline_stream = 0;
+	entry->baseline_pid = 0;
+	strlcpy(entry->baseline_snapshot, name, sizeof(entry->baseline_snapshot));
+	LWLockRelease(scdc_shared->lock);
+	pg_atomic_write_u64(&entry->baseline_done, 0);
+	pg_atomic_write_u64(&entry->baseline_total, 0);
+
+	scdc_worker_init(&worker, "baseline", "scdc_baseline_main");
+	worker.bgw_notify_pid = MyProcPid;
+	memcpy(worker.bgw_extra, &task, sizeof(task));
+	if (!RegisterDynamicBackgroundWorker(&worker, NULL))
+	{
+		if (failures == 0)
+			ereport(LOG,
+					(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
+					 errmsg("no background worker slot is free to copy baselines in database %u", MyDatabaseId),
+					 errhint("Increase \"max_worker_processes\" and restart the server.")));
 		return false;
 	}
-
-	name = ExportSnapshot(now);
-	LWLockAcquire(scdc_shared->lock, LW_EXCLUSIVE);
-	strlcpy(entry->baseline_snapshot, name, sizeof(entry->baseline_snapshot));
-	if (entry->baseline_phase == SCDC_BASELINE_READY)
-		entry->baseline_phase = SCDC_BASELINE_EXPORTED;
-	LWLockRelease(scdc_shared->lock);
-	ConditionVariableBroadcast(&entry->cv);
 
 	ConditionVariablePrepareToSleep(&entry->cv);
 	while (phase_of(entry) == SCDC_BASELINE_EXPORTED && GetCurrentTimestamp() < give_up)
 		(void) ConditionVariableTimedSleep(&entry->cv, 100, PG_WAIT_EXTENSION);
 	ConditionVariableCancelSleep();
-	if (phase_of(entry) != SCDC_BASELINE_IMPORTED)
-	{
-		PopActiveSnapshot();
-		AbortCurrentTransaction();
-		return false;
-	}
-
-	replorigin_session_origin = DoNotReplicateId;
-	scdc_changelog_delete(stream->stream_id);
-	old = scdc_baseline_read(stream->stream_id, now);
-	if (old)
-		scdc_baseline_delete(old);
-	baseline.stream_id = stream->stream_id;
-	baseline.attempt = task.attempt;
-	baseline.snapshot_time = GetCurrentTransactionStartTimestamp();
-	scdc_baseline_insert(&baseline);
-	PopActiveSnapshot();
-	CommitTransactionCommand();
-	replorigin_session_origin = InvalidRepOriginId;
-	return true;
+	return phase_of(entry) == SCDC_BASELINE_IMPORTED;
 }
 
+/* S replaces whatever was known of these baselines. */
 static void
-stop_worker(ScdcCaptureEntry *entry)
+store_snapshot(List *streams, const char *text, int64 attempt, Snapshot snapshot)
 {
-	int			pid;
+	ListCell   *lc;
 
-	LWLockAcquire(scdc_shared->lock, LW_SHARED);
-	pid = entry->baseline_pid;
-	LWLockRelease(scdc_shared->lock);
-	if (pid != 0)
-		kill(pid, SIGTERM);
+	foreach(lc, streams)
+	{
+		ScdcStream *s = lfirst(lc);
+		ScdcBaseline *old = scdc_baseline_read(s->stream_id, snapshot);
+		ScdcBaseline b = {
+			.stream_id = s->stream_id,
+			.attempt = attempt,
+			.snapshot = unconstify(char *, text),
+			.snapshot_time = GetCurrentTransactionStartTimestamp(),
+		};
+
+		scdc_changelog_delete(s->stream_id);
+		if (old)
+			scdc_baseline_delete(old);
+		scdc_baseline_insert(&b);
+	}
+}
+
+static bool
+begin_attempt(ScdcCaptureEntry *entry)
+{
+	int64		attempt = GetCurrentTimestamp();
+	Snapshot	snapshot;
+	List	   *streams;
+	char	   *text;
+	bool		waiting;
+	bool		stored = false;
+	int64		newest = 0;
+
+	SetCurrentStatementStartTimestamp();
+	StartTransactionCommand();
+	XactIsoLevel = XACT_REPEATABLE_READ;
+	PushActiveSnapshot(GetTransactionSnapshot());
+	snapshot = GetActiveSnapshot();
+	text = OidOutputFunctionCall(F_PG_SNAPSHOT_OUT, OidFunctionCall0(F_PG_CURRENT_SNAPSHOT));
+	streams = streams_to_copy(scdc_visibility_parse(text), snapshot, &waiting);
+	if (!waiting)
+		look = false;
+	else if (streams != NIL && hand_over(entry, snapshot, attempt))
+	{
+		replorigin_session_origin = DoNotReplicateId;
+		store_snapshot(streams, text, attempt, snapshot);
+		newest = ((ScdcStream *) llast(streams))->stream_id;
+		stored = true;
+	}
+	PopActiveSnapshot();
+	if (stored || !waiting)
+		CommitTransactionCommand();
+	else
+		AbortCurrentTransaction();
+	replorigin_session_origin = InvalidRepOriginId;
+
+	if (stored)
+	{
+		pg_atomic_write_u64(&entry->baseline_taken, newest);
+		ConditionVariableBroadcast(&entry->cv);
+	}
+	else if (waiting)
+	{
+		scdc_baseline_cancel(entry, 0);
+		if (phase_of(entry) != SCDC_BASELINE_IMPORTED)
+			reset_phase(entry); /* a worker that comes too late sees that its attempt is over */
+		back_off();
+	}
+	return stored;
+}
+
+/* The worker has ended: is something left to copy? */
+static void
+end_attempt(ScdcCaptureEntry *entry)
+{
+	Snapshot	snapshot;
+	ListCell   *lc;
+	bool		failed = false;
+	int64		attempt = entry->baseline_attempt;
+
+	StartTransactionCommand();
+	snapshot = RegisterSnapshot(GetLatestSnapshot());
+	foreach(lc, scdc_baseline_list(attempt, snapshot))
+		if (!((ScdcBaseline *) lfirst(lc))->complete)
+			failed = true;
+	UnregisterSnapshot(snapshot);
+	CommitTransactionCommand();
+	reset_phase(entry);
+
+	retry_at = 0;
+	if (failed)
+		back_off();
+	else
+		failures = 0;
 }
 
 bool
 scdc_baseline_advance(ScdcCaptureEntry *entry)
 {
-	ScdcBaselinePhase phase;
-
 	if (!look)
 		return false;
-	phase = phase_of(entry);
-	switch (phase)
+	switch (phase_of(entry))
 	{
-		case SCDC_BASELINE_NONE:
-			if (retry_at == 0 || GetCurrentTimestamp() >= retry_at)
-			{
-				retry_at = 0;
-				launch_next(entry);
-			}
-			return false;
-
-		case SCDC_BASELINE_READY:
-			if (take_snapshot(entry))
-			{
-				retry_at = 0;
-				return true;
-			}
-			stop_worker(entry);
-			back_off();
-			return false;
-
-		case SCDC_BASELINE_ENDED:
-			LWLockAcquire(scdc_shared->lock, LW_EXCLUSIVE);
-			entry->baseline_stream = 0;
-			entry->baseline_pid = 0;
-			entry->baseline_phase = SCDC_BASELINE_NONE;
-			LWLockRelease(scdc_shared->lock);
-			{
-				ScdcBaseline *b;
-
-				/* the same stream will be found again if it failed */
-				StartTransactionCommand();
-				PushActiveSnapshot(GetLatestSnapshot());
-				b = scdc_baseline_read(task.stream_id, GetActiveSnapshot());
-				if (b && b->complete)
-				{
-					failures = 0;
-					retry_at = 0;
-				}
-				else if (retry_at == 0)
-					back_off();
-				PopActiveSnapshot();
-				CommitTransactionCommand();
-			}
-			return false;
-
-		case SCDC_BASELINE_LAUNCHED:
-			/* it waits for its lock as long as it takes; only one that never ran is given up */
-			if (entry->baseline_pid == 0 && retry_at != 0 && GetCurrentTimestamp() >= retry_at)
-			{
-				LWLockAcquire(scdc_shared->lock, LW_EXCLUSIVE);
-				entry->baseline_phase = SCDC_BASELINE_ENDED;
-				LWLockRelease(scdc_shared->lock);
-			}
-			return false;
-
 		case SCDC_BASELINE_EXPORTED:
+			/* left by a capture worker before this one; its snapshot is gone */
+			reset_phase(entry);
+			return false;
 		case SCDC_BASELINE_IMPORTED:
 			return false;
+		case SCDC_BASELINE_ENDED:
+			end_attempt(entry);
+			break;
+		case SCDC_BASELINE_NONE:
+			break;
 	}
-	return false;
+	if (retry_at != 0 && GetCurrentTimestamp() < retry_at)
+		return false;
+	retry_at = 0;
+	return begin_attempt(entry);
 }
 
 void
@@ -338,6 +324,7 @@ scdc_baseline_cancel(ScdcCaptureEntry *entry, int64 stream_id)
 /* ---- the baseline worker's part ---- */
 
 static ScdcCaptureEntry *my_entry;
+static ScdcBaselineTask *my_task;
 
 static void
 set_phase(ScdcBaselinePhase phase)
@@ -345,8 +332,11 @@ set_phase(ScdcBaselinePhase phase)
 	Latch	   *capture;
 
 	LWLockAcquire(scdc_shared->lock, LW_EXCLUSIVE);
-	my_entry->baseline_phase = phase;
-	my_entry->baseline_pid = phase == SCDC_BASELINE_ENDED ? 0 : MyProcPid;
+	if (my_entry->baseline_attempt == my_task->attempt)
+	{
+		my_entry->baseline_phase = phase;
+		my_entry->baseline_pid = phase == SCDC_BASELINE_ENDED ? 0 : MyProcPid;
+	}
 	capture = my_entry->latch;
 	LWLockRelease(scdc_shared->lock);
 	if (capture)
@@ -360,32 +350,67 @@ baseline_exit(int code, Datum arg)
 	set_phase(SCDC_BASELINE_ENDED);
 }
 
-/* Waits for capture to take S, then makes it this transaction's snapshot. */
-static void
+/* Makes S this transaction's snapshot; false if the attempt is over already. */
+static bool
 import_snapshot(void)
 {
-	char		name[64];
+	char		name[sizeof(my_entry->baseline_snapshot)];
+	bool		wanted;
 
-	ConditionVariablePrepareToSleep(&my_entry->cv);
+	LWLockAcquire(scdc_shared->lock, LW_EXCLUSIVE);
+	wanted = my_entry->baseline_phase == SCDC_BASELINE_EXPORTED && my_entry->baseline_attempt == my_task->attempt;
+	if (wanted)
+		my_entry->baseline_pid = MyProcPid;
+	memcpy(name, my_entry->baseline_snapshot, sizeof(name));
+	LWLockRelease(scdc_shared->lock);
+	if (wanted)
+		ImportSnapshot(name);
+	return wanted;
+}
+
+/* Capture is storing S at this moment; without that the copy would be of no use. */
+static List *
+wait_for_attempt(void)
+{
 	for (;;)
 	{
-		bool		exported;
+		Snapshot	now = RegisterSnapshot(GetLatestSnapshot());
+		List	   *baselines = scdc_baseline_list(my_task->attempt, now);
 
-		LWLockAcquire(scdc_shared->lock, LW_SHARED);
-		exported = my_entry->baseline_phase == SCDC_BASELINE_EXPORTED;
-		memcpy(name, my_entry->baseline_snapshot, sizeof(name));
-		LWLockRelease(scdc_shared->lock);
-		if (exported)
-			break;
-		(void) ConditionVariableTimedSleep(&my_entry->cv, 1000, PG_WAIT_EXTENSION);
-		/* capture may be gone: without it there is nothing to join */
+		UnregisterSnapshot(now);
+		if (baselines != NIL)
+			return baselines;
 		if (my_entry->pid == 0)
 			ereport(FATAL,
 					(errcode(ERRCODE_ADMIN_SHUTDOWN),
-					 errmsg("capture worker has ended while a baseline was about to be copied")));
+					 errmsg("capture worker has ended while baselines were about to be copied")));
+		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, 2, PG_WAIT_EXTENSION);
+		ResetLatch(MyLatch);
+		CHECK_FOR_INTERRUPTS();
 	}
-	ConditionVariableCancelSleep();
-	ImportSnapshot(name);
+}
+
+/*
+ * Is the table's storage still the one of S's time?  A table that was
+ * rewritten or truncated since has lost the rows that S should see.
+ */
+static bool
+storage_is_unchanged(Relation rel, Snapshot s)
+{
+	Relation	pg_class = table_open(RelationRelationId, AccessShareLock);
+	ScanKeyData key[1];
+	SysScanDesc scan;
+	HeapTuple	tuple;
+	bool		result = false;
+
+	ScanKeyInit(&key[0], Anum_pg_class_oid, BTEqualStrategyNumber, F_OIDEQ, ObjectIdGetDatum(RelationGetRelid(rel)));
+	scan = systable_beginscan(pg_class, ClassOidIndexId, true, s, 1, key);
+	tuple = systable_getnext(scan);
+	if (HeapTupleIsValid(tuple))
+		result = ((Form_pg_class) GETSTRUCT(tuple))->relfilenode == rel->rd_rel->relfilenode;
+	systable_endscan(scan);
+	table_close(pg_class, AccessShareLock);
+	return result;
 }
 
 typedef struct Writer
@@ -412,9 +437,8 @@ write_block(Writer *w)
 }
 
 static int64
-copy_rows(Relation rel, const ScdcSchema *schema, Snapshot snapshot, TimestampTz at)
+copy_rows(Relation rel, const ScdcStream *stream, const ScdcSchema *schema, Snapshot snapshot, TimestampTz at)
 {
-	ScdcBaselineTask *t = (ScdcBaselineTask *) MyBgworkerEntry->bgw_extra;
 	TupleTableSlot *slot = table_slot_create(rel, NULL);
 	TableScanDesc scan = table_beginscan(rel, snapshot, 0, NULL);
 	MemoryContext row_cxt = AllocSetContextCreate(CurrentMemoryContext, "streamcdc baseline row", ALLOCSET_DEFAULT_SIZES);
@@ -425,10 +449,10 @@ copy_rows(Relation rel, const ScdcSchema *schema, Snapshot snapshot, TimestampTz
 	w.block_cxt = AllocSetContextCreate(CurrentMemoryContext, "streamcdc baseline block", ALLOCSET_DEFAULT_SIZES);
 	w.blocks = scdc_table_open(SCDC_BLOCKS, RowExclusiveLock);
 	w.builder = scdc_block_builder_create(SCDC_COMPRESSION);
-	w.version.version = t->base_version;
+	w.version.version = stream->base_version;
 	w.version.timestamp = w.version.commit_time = at;
-	w.info.stream_id = t->stream_id;
-	w.info.first_version = w.info.last_version = t->base_version;
+	w.info.stream_id = stream->stream_id;
+	w.info.first_version = w.info.last_version = stream->base_version;
 	w.info.first_timestamp = w.info.last_timestamp = at;
 	w.info.schema_number = schema->number;
 	scdc_block_begin_version(w.builder, &w.version);
@@ -468,89 +492,78 @@ copy_rows(Relation rel, const ScdcSchema *schema, Snapshot snapshot, TimestampTz
 	return rows;
 }
 
-void
-scdc_baseline_main(Datum arg)
+/* Copies one table, unless there is nothing (any more) to copy; then a later attempt will see. */
+static void
+copy_table(ScdcBaseline *b, Snapshot s)
 {
-	ScdcBaselineTask *t = (ScdcBaselineTask *) MyBgworkerEntry->bgw_extra;
+	Snapshot	now = RegisterSnapshot(GetLatestSnapshot());
+	ScdcStream *stream = scdc_stream_by_id(b->stream_id, now);
 	Relation	rel;
-	Snapshot	now;
-	ScdcStream *stream;
-	ScdcBaseline *b;
 	ScdcSchema *schema;
 	BlockNumber pages;
 	double		tuples,
 				allvisfrac;
 
-	my_entry = scdc_entry_find(t->dboid);
-	if (my_entry == NULL || my_entry->baseline_stream != t->stream_id)
-		proc_exit(0);
-	scdc_worker_start(t->dboid);
-	before_shmem_exit(baseline_exit, (Datum) 0);
-	set_phase(SCDC_BASELINE_LAUNCHED);
+	UnregisterSnapshot(now);
+	if (stream == NULL || stream->state != SCDC_STATE_LIVE)
+		return;
+	scdc_worker_activity(true, psprintf("waiting for a lock to copy the baseline of %s",
+										quote_qualified_identifier(stream->schema_name, stream->table_name)));
+	LWLockAcquire(scdc_shared->lock, LW_EXCLUSIVE);
+	my_entry->baseline_stream = stream->stream_id;
+	LWLockRelease(scdc_shared->lock);
+	rel = try_relation_open(stream->relid, AccessShareLock);
+	if (rel == NULL || !storage_is_unchanged(rel, s))
+	{
+		if (rel)
+			relation_close(rel, AccessShareLock);
+		return;
+	}
 
-	/* one transaction for all: its lock, its snapshot, its blocks */
-	StartTransactionCommand();
-	XactIsoLevel = XACT_REPEATABLE_READ;
-	scdc_worker_activity(true, "waiting to copy a baseline");
-	rel = try_relation_open(t->relid, AccessShareLock);
-	if (rel == NULL)
-		proc_exit(0);			/* dropped meanwhile */
-	scdc_worker_activity(true, psprintf("copying baseline of %s.%s",
-										quote_identifier(get_namespace_name(RelationGetNamespace(rel))),
-										quote_identifier(RelationGetRelationName(rel))));
+	scdc_worker_activity(true, psprintf("copying baseline of %s",
+										quote_qualified_identifier(stream->schema_name, stream->table_name)));
 	estimate_rel_size(rel, NULL, &pages, &tuples, &allvisfrac);
 	pg_atomic_write_u64(&my_entry->baseline_total, (uint64) tuples);
+	pg_atomic_write_u64(&my_entry->baseline_done, 0);
 
-	set_phase(SCDC_BASELINE_READY);
-	import_snapshot();
+	schema = scdc_schema_of_relation(rel, stream->stream_id, stream->identity, stream->nidentity);
+	schema->number = SCDC_BASELINE_SCHEMA;
+	scdc_schema_write(schema);
+	b->row_count = copy_rows(rel, stream, schema, s, b->snapshot_time);
+	b->complete = true;
+	scdc_baseline_delete(b);
+	scdc_baseline_insert(b);
+	relation_close(rel, AccessShareLock);	/* what becomes of the table from here on does not matter */
+}
+
+void
+scdc_baseline_main(Datum arg)
+{
+	ListCell   *lc;
+
+	my_task = (ScdcBaselineTask *) MyBgworkerEntry->bgw_extra;
+	my_entry = scdc_entry_find(my_task->dboid);
+	if (my_entry == NULL)
+		proc_exit(0);
+	scdc_worker_start(my_task->dboid);
+	before_shmem_exit(baseline_exit, (Datum) 0);
+
+	/* one transaction for all: its snapshot, its locks, its blocks */
+	SetCurrentStatementStartTimestamp();
+	StartTransactionCommand();
+	XactIsoLevel = XACT_REPEATABLE_READ;
+	if (!import_snapshot())
+		proc_exit(0);
 	PushActiveSnapshot(GetTransactionSnapshot());
 	set_phase(SCDC_BASELINE_IMPORTED);
 
-	now = RegisterSnapshot(GetLatestSnapshot());
-	stream = scdc_stream_by_id(t->stream_id, now);
-	UnregisterSnapshot(now);
-	if (stream == NULL)
-		proc_exit(0);
-
-	/* capture is storing S at this moment; without that the copy would be of no use */
-	for (;;)
-	{
-		now = RegisterSnapshot(GetLatestSnapshot());
-		b = scdc_baseline_read(t->stream_id, now);
-		UnregisterSnapshot(now);
-		if (b && b->attempt == t->attempt)
-			break;
-		if (my_entry->pid == 0)
-			ereport(FATAL,
-					(errcode(ERRCODE_ADMIN_SHUTDOWN),
-					 errmsg("capture worker has ended while a baseline was about to be copied")));
-		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, 2, PG_WAIT_EXTENSION);
-		ResetLatch(MyLatch);
-		CHECK_FOR_INTERRUPTS();
-	}
-
 	replorigin_session_origin = DoNotReplicateId;
-	schema = scdc_schema_of_relation(rel, t->stream_id, stream->identity, stream->nidentity);
-	schema->number = SCDC_BASELINE_SCHEMA;
-	scdc_schema_write(schema);
-	b->row_count = copy_rows(rel, schema, GetActiveSnapshot(), b->snapshot_time);
-	b->complete = true;
-
-	/* untracked or given up meanwhile: throw the copy away */
-	now = RegisterSnapshot(GetLatestSnapshot());
-	stream = scdc_stream_by_id(t->stream_id, now);
-	UnregisterSnapshot(now);
-	if (stream == NULL || stream->state == SCDC_STATE_UNTRACKED)
-		proc_exit(0);
-
-	scdc_baseline_delete(b);
-	scdc_baseline_insert(b);
+	foreach(lc, wait_for_attempt())
+		copy_table(lfirst(lc), GetActiveSnapshot());
 	PopActiveSnapshot();
-	relation_close(rel, NoLock);
 	CommitTransactionCommand();
 	replorigin_session_origin = InvalidRepOriginId;
 
-	pg_atomic_write_u64(&my_entry->baseline_done, b->row_count);
 	ConditionVariableBroadcast(&my_entry->cv);
 	proc_exit(0);
 }

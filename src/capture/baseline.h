@@ -6,23 +6,30 @@
  * A worker of its own copies the rows, under a snapshot S.  Changes are
  * captured from the registering commit on; a transaction is in the baseline
  * iff its top-level xid is visible in S, and is then not captured.  S is
- * taken by the capture worker between two transactions:
+ * taken by the capture worker between two transactions, for all streams that
+ * wait for one:
  *
  *	  capture				baseline worker
  *	  ------------------	--------------------------------------------
- *	  launches it			locks the table (ACCESS SHARE): READY
- *	  takes and exports S:
- *	  EXPORTED				imports S: IMPORTED, copies, all in the same transaction
+ *	  takes and exports S,
+ *	  launches it: EXPORTED
+ *							imports S: IMPORTED
  *	  deletes what it captured of the
- *	  stream so far, stores S, commits
- *							writes blocks, marks the baseline complete, commits: ENDED
+ *	  streams so far, stores S, commits
+ *							for each stream: locks the table (ACCESS SHARE), sees that
+ *							nobody has rewritten it since S, writes blocks, marks
+ *							the baseline complete; commits: ENDED
  *
- * The lock comes before S, so the table cannot be rewritten in between.  What
- * was captured before S must be visible in S (else S is taken again): then
- * it is in the baseline, and throwing it away loses nothing.  A copy that
- * fails leaves nothing behind, and is begun again with a new S.
+ * What was captured before S must be visible in S (else S is taken again):
+ * then it is in the baseline, and throwing it away loses nothing.  A copy
+ * that fails leaves nothing behind, and is begun again with a new S.
  *
- * Nothing of the stream can be read until the baseline is complete.
+ * The session that tracked the table waits a moment, after its commit and
+ * with its lock on the table still held, until S is taken (hooks.c).  So, as
+ * a rule, version 0 is the table as of that commit, and what is committed
+ * later is a version of its own.
+ *
+ * Nothing of a stream can be read until its baseline is complete.
  *
  *-------------------------------------------------------------------------
  */
@@ -36,16 +43,13 @@
 typedef struct ScdcBaselineTask
 {
 	Oid			dboid;
-	Oid			relid;
-	int64		stream_id;
-	int64		base_version;
 	int64		attempt;
 } ScdcBaselineTask;
 
 /*
  * To be called by the capture worker between transactions, when everything
- * decoded is written: drives the protocol above one step, as far as that
- * goes without waiting for long.  True if a snapshot was stored, so that the
+ * decoded is written: begins an attempt if there is something to copy, and
+ * looks after the one under way.  True if a snapshot was stored, so that the
  * streams have to be loaded anew.
  */
 extern bool scdc_baseline_advance(ScdcCaptureEntry *entry);
@@ -56,7 +60,7 @@ extern void scdc_baseline_look(void);
 /* When advance wants to be called again at the latest (ms); -1: no need. */
 extern long scdc_baseline_delay(void);
 
-/* Ends the copy of a stream (0: of any), if one is under way. */
+/* Ends the copying, if the stream (0: any) is being copied. */
 extern void scdc_baseline_cancel(ScdcCaptureEntry *entry, int64 stream_id);
 
 #endif							/* SCDC_BASELINE_H */

@@ -424,8 +424,8 @@ nothing_tracked(void)
 static bool
 start_anew(void)
 {
-	LOCKTAG		tag;
 	ScdcSlot	slot;
+	long		nap = 10;
 
 	scdc_slot_drop(slot_name);	/* left over from a start that did not come to its end */
 	scdc_slot_reserve(slot_name);
@@ -439,19 +439,21 @@ start_anew(void)
 
 	/*
 	 * Building the slot waits for every older transaction, the callers'
-	 * included, so first see whether they commit.
+	 * included, so first see whether they commit.  The first commit wakes us,
+	 * and its session waits for us, still holding its locks: so look at what
+	 * is visible rather than wait for locks.
 	 */
-	SET_LOCKTAG_RELATION(tag, MyDatabaseId, registry_oid);
-	for (;;)
+	scdc_worker_activity(false, "waiting for stream_track to commit");
+	while (nothing_tracked())
 	{
-		scdc_worker_activity(false, "waiting for stream_track to commit");
-		StartTransactionCommand();
-		WaitForLockers(tag, ShareLock, false);
-		CommitTransactionCommand();
-		if (!nothing_tracked())
-			break;
 		if (try_finish())
 			return false;
+		pg_atomic_write_u32(&entry->sleeping, 1);
+		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, nap, PG_WAIT_EXTENSION);
+		ResetLatch(MyLatch);
+		pg_atomic_write_u32(&entry->sleeping, 0);
+		CHECK_FOR_INTERRUPTS();
+		nap = Min(nap * 2, IDLE_NAP);	/* nobody tells us of a rollback */
 	}
 
 	scdc_worker_activity(true, "creating the replication slot, waiting for older transactions");

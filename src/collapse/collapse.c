@@ -268,7 +268,11 @@ scdc_collapse_end_commit(ScdcCollapse *c)
 	scdc_netting_end_commit(c);
 	scdc_grouping_end_commit(c);
 	if (c->unexpected)
-		c->ops.error(SCDC_ERROR_CHANGE_TYPE, &c->unexpected->placed.change, c->ops.arg);
+	{
+		ScdcPlacedRow row = scdc_place_of(c->unexpected, c->unexpected->version, c->unexpected->timestamp, 0);
+
+		c->ops.error(SCDC_ERROR_CHANGE_TYPE, &row.change, c->ops.arg);
+	}
 	if (!c->passes.net_changes)
 		scdc_sorter_emit(c);
 	scdc_netting_reset(c);

@@ -24,7 +24,6 @@ typedef struct GroupEntry
 	ScdcIdentity base;
 	ScdcGroup	group;
 	ScdcGroupFate fate;			/* once it is known */
-	void	   *key_copy;		/* if its rows are not in memory */
 	const void *version_row;	/* the first with a row version */
 } GroupEntry;
 
@@ -155,8 +154,14 @@ spill_row(ScdcCollapse *c, const ScdcPlacedRow *row)
 static void
 spill_all(ScdcCollapse *c)
 {
-	for (ScdcKeptRow *row = c->grouping.first; row; row = row->next)
-		spill_row(c, &row->placed);
+	ScdcGrouping *g = &c->grouping;
+
+	for (ScdcKeptRow *row = g->first; row; row = row->next)
+	{
+		ScdcPlacedRow placed = scdc_place_of(row, g->version, g->timestamp, row->identity->hash);
+
+		spill_row(c, &placed);
+	}
 	reset(c);
 }
 
@@ -165,8 +170,10 @@ scdc_grouping_row(ScdcCollapse *c, const ScdcPlacedRow *row)
 {
 	ScdcGrouping *g = &c->grouping;
 	ScdcKeptRow *kept;
+	ScdcPlacedRow placed = *row;
 
 	g->version = row->change.version;
+	g->timestamp = row->change.timestamp;
 	if (g->spilled.count > 0)
 	{
 		spill_row(c, row);
@@ -178,10 +185,11 @@ scdc_grouping_row(ScdcCollapse *c, const ScdcPlacedRow *row)
 	else
 		g->first = kept;
 	g->last = kept;
-	kept->identity = (ScdcIdentity *) count_row(c, &kept->placed, true);
+	placed.change.row = scdc_kept_bytes(kept);
+	kept->identity = (ScdcIdentity *) count_row(c, &placed, true);
 
 	/* a commit of one row cannot be made smaller */
-	if (scdc_pool_is_full(&g->pool) && g->first != g->last)
+	if (g->first != g->last && scdc_table_is_full(&g->table))
 		spill_all(c);
 }
 
@@ -194,7 +202,7 @@ count_partition(ScdcCollapse *c, ScdcPartition *partition)
 	while (scdc_partition_read(partition, &record))
 	{
 		count_row(c, &record.rows[0], false);
-		if (scdc_pool_is_full(&c->grouping.pool) && c->grouping.table.nentries > 1 &&
+		if (c->grouping.table.nentries > 1 && scdc_table_is_full(&c->grouping.table) &&
 			scdc_can_split(partition->depth))
 			return false;
 	}
@@ -257,7 +265,11 @@ scdc_grouping_end_commit(ScdcCollapse *c)
 	}
 	settle_groups(c);
 	for (ScdcKeptRow *row = g->first; row; row = row->next)
-		put_row(c, (GroupEntry *) row->identity, &row->placed, true);
+	{
+		ScdcPlacedRow placed = scdc_place_of(row, g->version, g->timestamp, row->identity->hash);
+
+		put_row(c, (GroupEntry *) row->identity, &placed, true);
+	}
 }
 
 void

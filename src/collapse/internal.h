@@ -90,31 +90,63 @@ typedef struct ScdcPlacedRow
 #define SCDC_ORDER_INSERT_LIKE	1
 #define SCDC_ORDER_BROUGHT		2
 
-/* The same, kept in a pool; change.row points to the bytes behind it. */
+/*
+ * A row kept in a pool, with as much of its place as its owner does not know
+ * by itself.  The bytes follow.
+ */
 typedef struct ScdcKeptRow
 {
-	struct ScdcKeptRow *next;
-	struct ScdcKeptRow *prev;
-	struct ScdcIdentity *identity;
-	uint32		room;			/* for bytes */
-	ScdcPlacedRow placed;
+	union
+	{
+		struct
+		{
+			struct ScdcKeptRow *next;
+			union
+			{
+				struct ScdcKeptRow *prev;
+				struct ScdcIdentity *identity;
+			};
+		};						/* of a commit */
+		struct
+		{
+			int64		version;
+			int64		timestamp;
+		};						/* of the range */
+	};
+	int64		seq;
+	uint32		size;
+	uint8		type;
+	uint8		order;
+	uint16		room;			/* for this and the bytes, in steps of the pool; 0: just what is needed */
 } ScdcKeptRow;
+
+static inline void *
+scdc_kept_bytes(const ScdcKeptRow *row)
+{
+	return (char *) unconstify(ScdcKeptRow *, row) + MAXALIGN(sizeof(ScdcKeptRow));
+}
 
 /* The beginning of every table entry; what else is in it is its owner's. */
 typedef struct ScdcIdentity
 {
-	struct ScdcIdentity *next_in_bucket;
 	struct ScdcIdentity *next;	/* in the order of arrival */
-	uint32		hash;
 	const void *key;			/* a row of this identity that is kept */
+	uint32		hash;
 } ScdcIdentity;
+
+/* Where in the table an entry is; most searches end here, without a look at the entry. */
+typedef struct ScdcSlot
+{
+	ScdcIdentity *entry;		/* NULL: empty */
+	uint32		hash;
+} ScdcSlot;
 
 typedef struct ScdcTable
 {
 	ScdcPool   *pool;
 	Size		entry_size;
-	ScdcIdentity **buckets;
-	uint32		nbuckets;		/* a power of two */
+	ScdcSlot   *slots;
+	uint32		nslots;			/* a power of two */
 	uint32		nentries;
 	ScdcIdentity *first;
 	ScdcIdentity *last;
@@ -124,12 +156,70 @@ extern void scdc_table_init(ScdcTable *table, ScdcPool *pool, Size entry_size);
 extern ScdcIdentity *scdc_table_find(ScdcCollapse *c, ScdcTable *table, const void *row, uint32 hash);
 /* A new entry, zeroed but for the header; the caller sets its key. */
 extern ScdcIdentity *scdc_table_add(ScdcTable *table, uint32 hash);
+/* Would a new entry go beyond the limit? */
+extern bool scdc_table_is_full(const ScdcTable *table);
 /* Forgets all entries; the caller resets the pool. */
 extern void scdc_table_reset(ScdcTable *table);
 extern void scdc_table_end(ScdcTable *table);
 
+/*
+ * Fetches into the processor's cache what a search for the hash will look at:
+ * first the slot, and when that is there, the entry.
+ */
+static inline void
+scdc_table_prefetch_slot(const ScdcTable *table, uint32 hash)
+{
+#ifdef __GNUC__
+	__builtin_prefetch(&table->slots[hash & (table->nslots - 1)]);
+#endif
+}
+
+static inline void
+scdc_table_prefetch_entry(const ScdcTable *table, uint32 hash)
+{
+#ifdef __GNUC__
+	uint32		mask = table->nslots - 1;
+
+	for (uint32 i = hash & mask, n = 0; table->slots[i].entry && n < 8; i = (i + 1) & mask, n++)
+	{
+		const char *entry = (const char *) table->slots[i].entry;
+
+		if (table->slots[i].hash != hash)
+			continue;
+		/* the first row of an identity is allocated next to its entry */
+		__builtin_prefetch(entry);
+		__builtin_prefetch(entry + 64);
+		__builtin_prefetch(entry + 128);
+		break;
+	}
+#endif
+}
+
 extern ScdcKeptRow *scdc_keep_row(ScdcPool *pool, const ScdcPlacedRow *placed);
 extern void scdc_drop_row(ScdcPool *pool, ScdcKeptRow *row);
+
+/* Is there room for the row in the place of this one, without much being wasted? */
+extern bool scdc_row_fits(const ScdcKeptRow *kept, uint32 size);
+
+/* Writes the row to where there is room for it. */
+extern void scdc_set_row(ScdcKeptRow *kept, const ScdcPlacedRow *placed);
+
+/* The place of a kept row; version and timestamp are the owner's to know, or the row's. */
+static inline ScdcPlacedRow
+scdc_place_of(const ScdcKeptRow *kept, int64 version, int64 timestamp, uint32 hash)
+{
+	ScdcPlacedRow placed;
+
+	placed.change.type = (ScdcChangeType) kept->type;
+	placed.change.version = version;
+	placed.change.timestamp = timestamp;
+	placed.change.seq = kept->seq;
+	placed.change.row = scdc_kept_bytes(kept);
+	placed.size = kept->size;
+	placed.hash = hash;
+	placed.order = kept->order;
+	return placed;
+}
 
 /* ---------------------------------------------------------------------
  * partitions (spill.c)
@@ -151,6 +241,8 @@ typedef struct ScdcPartitions
 	int			count;			/* 0: none, nothing was spilled */
 	void	   *files[SCDC_MAX_PARTITIONS];
 	int64		nrecords[SCDC_MAX_PARTITIONS];
+	int64		version[SCDC_MAX_PARTITIONS];	/* of the last record */
+	int64		timestamp[SCDC_MAX_PARTITIONS];
 } ScdcPartitions;
 
 /* Reads back one of them. */
@@ -161,6 +253,8 @@ typedef struct ScdcPartition
 	int64		nrecords;
 	int64		left;
 	int			depth;
+	int64		version;		/* of the record before */
+	int64		timestamp;
 	char	   *buffer;			/* of the row bytes, enlarged as needed */
 	Size		size;
 } ScdcPartition;
@@ -209,6 +303,8 @@ typedef struct ScdcNetting
 {
 	ScdcPool	pool;
 	ScdcTable	table;
+	int64		version;		/* of the commit */
+	int64		timestamp;
 	ScdcPartitions spilled;
 } ScdcNetting;
 
@@ -226,6 +322,7 @@ typedef struct ScdcGrouping
 	ScdcKeptRow *first;
 	ScdcKeptRow *last;
 	int64		version;		/* of the commit */
+	int64		timestamp;
 	ScdcPartitions spilled;
 } ScdcGrouping;
 
@@ -256,7 +353,7 @@ struct ScdcCollapse
 	bool		compute_updates;
 	ScdcContext context;
 	Size		memory_limit;	/* of all together; 0: none */
-	ScdcKeptRow *unexpected;	/* the commit's first row with a label that net changes cannot take, or NULL */
+	ScdcKeptRow *unexpected;	/* the first row with a label that net changes cannot take, or NULL */
 	uint32		work;			/* since the last check for interrupts */
 
 	ScdcNetting netting;

@@ -92,7 +92,7 @@ find_brought(ScdcCollapse *c, const ImageList *list, const void *row)
 	{
 		ScdcKeptRow *image = (n % 2 == 0) ? newest : oldest;
 
-		if (c->ops.same_image(image->placed.change.row, row, c->ops.arg))
+		if (c->ops.same_image(scdc_kept_bytes(image), row, c->ops.arg))
 			return image;
 		if (image == newest)
 			newest = image->prev;
@@ -108,7 +108,7 @@ keep(ScdcCollapse *c, NetIdentity *identity, const ScdcPlacedRow *row)
 	ScdcKeptRow *image = scdc_keep_row(&c->netting.pool, row);
 
 	if (identity->base.key == NULL)
-		identity->base.key = image->placed.change.row;
+		identity->base.key = scdc_kept_bytes(image);
 	return image;
 }
 
@@ -116,7 +116,7 @@ keep(ScdcCollapse *c, NetIdentity *identity, const ScdcPlacedRow *row)
 static void
 drop_image(ScdcCollapse *c, NetIdentity *identity, ScdcKeptRow *image)
 {
-	if (image->placed.change.row == identity->base.key)
+	if (scdc_kept_bytes(image) == identity->base.key)
 		identity->spent_key = image;
 	else
 		scdc_drop_row(&c->netting.pool, image);
@@ -128,7 +128,7 @@ replace_spent_key(ScdcCollapse *c, NetIdentity *identity, const ScdcKeptRow *ima
 {
 	if (identity->spent_key == NULL)
 		return;
-	identity->base.key = image->placed.change.row;
+	identity->base.key = scdc_kept_bytes(image);
 	scdc_drop_row(&c->netting.pool, identity->spent_key);
 	identity->spent_key = NULL;
 }
@@ -175,7 +175,7 @@ net(ScdcCollapse *c, const ScdcPlacedRow *old_row, const ScdcPlacedRow *new_row)
 
 	if (identity == NULL)
 	{
-		if (scdc_pool_is_full(&n->pool) && scdc_can_split(n->spilled.depth))
+		if (scdc_table_is_full(&n->table) && scdc_can_split(n->spilled.depth))
 		{
 			ScdcRecord	record;
 
@@ -199,6 +199,8 @@ net(ScdcCollapse *c, const ScdcPlacedRow *old_row, const ScdcPlacedRow *new_row)
 void
 scdc_netting_event(ScdcCollapse *c, const ScdcPlacedRow *old_row, const ScdcPlacedRow *new_row)
 {
+	c->netting.version = (old_row ? old_row : new_row)->change.version;
+	c->netting.timestamp = (old_row ? old_row : new_row)->change.timestamp;
 	if (old_row && new_row &&
 		(old_row->hash != new_row->hash ||
 		 !c->ops.same_identity(old_row->change.row, new_row->change.row, c->ops.arg)))
@@ -214,42 +216,87 @@ scdc_netting_event(ScdcCollapse *c, const ScdcPlacedRow *old_row, const ScdcPlac
 static void
 settle_identity(ScdcCollapse *c, NetIdentity *identity)
 {
-	ScdcKeptRow *image;
-	bool		lasts = c->netting.spilled.depth == 0 && c->netting.spilled.count == 0;
+	ScdcNetting *n = &c->netting;
+	uint32		hash = identity->base.hash;
+	bool		lasts = n->spilled.depth == 0 && n->spilled.count == 0;
+	uint8		order = identity->last_brought ? SCDC_ORDER_BROUGHT : 0;
+	ScdcKeptRow *image = identity->before.head;
+	ScdcPlacedRow before;
+	ScdcPlacedRow after;
 
 	if (identity->before.count <= 1 && identity->brought.count <= 1)
 	{
-		ScdcPlacedRow *before = identity->before.head ? &identity->before.head->placed : NULL;
-		ScdcPlacedRow *after = identity->brought.head ? &identity->brought.head->placed : NULL;
-		uint8		order = identity->last_brought ? SCDC_ORDER_BROUGHT : 0;
-
-		if (before)
+		if (image)
 		{
-			before->change.seq = identity->last_seq;
-			before->order = order;
+			before = scdc_place_of(image, n->version, n->timestamp, hash);
+			before.change.seq = identity->last_seq;
+			before.order = order;
 		}
-		if (after)
+		if (identity->brought.head)
 		{
-			after->change.seq = identity->last_seq;
-			after->order = order | SCDC_ORDER_INSERT_LIKE;
+			after = scdc_place_of(identity->brought.head, n->version, n->timestamp, hash);
+			after.change.seq = identity->last_seq;
+			after.order = order | SCDC_ORDER_INSERT_LIKE;
 		}
-		if (before || after)
-			scdc_put_change(c, before, after, lasts);
+		if (image || identity->brought.head)
+			scdc_put_change(c, image ? &before : NULL, identity->brought.head ? &after : NULL, lasts);
 		return;
 	}
 
 	/* The identity was not unique.  Nothing can be paired, nothing may be lost. */
-	for (image = identity->before.head; image; image = image->next)
+	for (; image; image = image->next)
 	{
-		image->placed.change.type = SCDC_CHANGE_DELETE;
-		image->placed.order = 0;
-		scdc_put_row(c, &image->placed, lasts);
+		before = scdc_place_of(image, n->version, n->timestamp, hash);
+		before.change.type = SCDC_CHANGE_DELETE;
+		before.order = 0;
+		scdc_put_row(c, &before, lasts);
 	}
 	for (image = identity->brought.head; image; image = image->next)
 	{
-		image->placed.change.type = SCDC_CHANGE_INSERT;
-		image->placed.order = SCDC_ORDER_BROUGHT | SCDC_ORDER_INSERT_LIKE;
-		scdc_put_row(c, &image->placed, lasts);
+		after = scdc_place_of(image, n->version, n->timestamp, hash);
+		after.change.type = SCDC_CHANGE_INSERT;
+		after.order = SCDC_ORDER_BROUGHT | SCDC_ORDER_INSERT_LIKE;
+		scdc_put_row(c, &after, lasts);
+	}
+}
+
+#define PREFETCH_SLOTS		24		/* so many identities ahead */
+#define PREFETCH_ENTRIES	12
+
+/*
+ * Puts out the identities in memory.  The range's table is much larger than
+ * the processor's caches, and here we know what will be looked up there next.
+ */
+static void
+settle_all(ScdcCollapse *c)
+{
+	const ScdcTable *next = c->passes.net_changes ? &c->range.table : NULL;
+	ScdcIdentity *slots = c->netting.table.first;
+	ScdcIdentity *entries = slots;
+	int			ahead = 0;
+
+	for (ScdcIdentity *identity = slots; identity; identity = identity->next)
+	{
+		if (next)
+		{
+			for (; slots && ahead < PREFETCH_SLOTS; slots = slots->next, ahead++)
+			{
+				scdc_table_prefetch_slot(next, slots->hash);
+				if (ahead >= PREFETCH_SLOTS - PREFETCH_ENTRIES)
+				{
+					scdc_table_prefetch_entry(next, entries->hash);
+					entries = entries->next;
+				}
+			}
+			if (slots == NULL && entries)
+			{
+				scdc_table_prefetch_entry(next, entries->hash);
+				entries = entries->next;
+			}
+			ahead--;
+		}
+		settle_identity(c, (NetIdentity *) identity);
+		scdc_check_interrupts(c);
 	}
 }
 
@@ -260,11 +307,7 @@ end_part(ScdcCollapse *c)
 	ScdcNetting *n = &c->netting;
 	ScdcPartitions spilled = n->spilled;
 
-	for (ScdcIdentity *identity = n->table.first; identity; identity = identity->next)
-	{
-		settle_identity(c, (NetIdentity *) identity);
-		scdc_check_interrupts(c);
-	}
+	settle_all(c);
 	if (spilled.count == 0)
 		return;
 

@@ -32,7 +32,7 @@ typedef struct ScdcPoolLarge
 #define MIN_CHUNK		((Size) 4 * 1024)
 #define MAX_CHUNK		((Size) 1024 * 1024)
 #define HEADER(type)	MAXALIGN(sizeof(type))
-#define MIN_BUCKETS		64
+#define MIN_SLOTS		64
 
 void
 scdc_pool_init(ScdcPool *pool, ScdcContext context, Size limit)
@@ -177,13 +177,13 @@ scdc_pool_end(ScdcPool *pool)
  */
 
 static void
-make_buckets(ScdcTable *table, uint32 nbuckets)
+make_slots(ScdcTable *table, uint32 nslots)
 {
-	Size		size = nbuckets * sizeof(ScdcIdentity *);
+	Size		size = nslots * sizeof(ScdcSlot);
 
-	table->buckets = scdc_context_alloc(table->pool->context, size);
-	memset(table->buckets, 0, size);
-	table->nbuckets = nbuckets;
+	table->slots = scdc_context_alloc(table->pool->context, size);
+	memset(table->slots, 0, size);
+	table->nslots = nslots;
 }
 
 void
@@ -192,41 +192,68 @@ scdc_table_init(ScdcTable *table, ScdcPool *pool, Size entry_size)
 	memset(table, 0, sizeof(*table));
 	table->pool = pool;
 	table->entry_size = entry_size;
-	make_buckets(table, MIN_BUCKETS);
+	make_slots(table, MIN_SLOTS);
 }
 
 ScdcIdentity *
 scdc_table_find(ScdcCollapse *c, ScdcTable *table, const void *row, uint32 hash)
 {
-	ScdcIdentity *entry;
+	uint32		mask = table->nslots - 1;
 
-	for (entry = table->buckets[hash & (table->nbuckets - 1)]; entry; entry = entry->next_in_bucket)
+	for (uint32 i = hash & mask; table->slots[i].entry; i = (i + 1) & mask)
 	{
-		if (entry->hash == hash && c->ops.same_identity(entry->key, row, c->ops.arg))
-			return entry;
+		const ScdcSlot *slot = &table->slots[i];
+
+		if (slot->hash == hash && c->ops.same_identity(slot->entry->key, row, c->ops.arg))
+			return slot->entry;
 	}
 	return NULL;
 }
 
 static inline void
-link_entry(ScdcTable *table, ScdcIdentity *entry)
+enter(ScdcTable *table, ScdcIdentity *entry)
 {
-	ScdcIdentity **bucket = &table->buckets[entry->hash & (table->nbuckets - 1)];
+	uint32		mask = table->nslots - 1;
+	uint32		i = entry->hash & mask;
 
-	entry->next_in_bucket = *bucket;
-	*bucket = entry;
+	while (table->slots[i].entry)
+		i = (i + 1) & mask;
+	table->slots[i].entry = entry;
+	table->slots[i].hash = entry->hash;
+}
+
+/* At two thirds, searches are short still. */
+static inline bool
+must_grow(const ScdcTable *table)
+{
+	return table->nentries >= table->nslots / 3 * 2 && table->nslots < ((uint32) 1 << 31);
 }
 
 static void
 grow(ScdcTable *table)
 {
-	ScdcIdentity *entry;
-	uint32		nbuckets = table->nbuckets * 2;
+	uint32		nslots = table->nslots * 2;
 
-	pfree(table->buckets);
-	make_buckets(table, nbuckets);
-	for (entry = table->first; entry; entry = entry->next)
-		link_entry(table, entry);
+	pfree(table->slots);
+	make_slots(table, nslots);
+	for (ScdcIdentity *entry = table->first; entry; entry = entry->next)
+		enter(table, entry);
+}
+
+/* The pool does not know of the slots. */
+bool
+scdc_table_is_full(const ScdcTable *table)
+{
+	const ScdcPool *pool = table->pool;
+	Size		slots = table->nslots * sizeof(ScdcSlot);
+
+	if (pool->limit == 0 || table->nentries == 0)
+		return false;
+	if (table->nslots == MIN_SLOTS)
+		slots = 0;				/* there from the beginning */
+	else if (must_grow(table))
+		slots *= 2;
+	return pool->used + slots > pool->limit;
 }
 
 ScdcIdentity *
@@ -234,20 +261,18 @@ scdc_table_add(ScdcTable *table, uint32 hash)
 {
 	ScdcIdentity *entry;
 
-	if (table->nentries >= table->nbuckets && table->nbuckets < ((uint32) 1 << 31))
+	if (must_grow(table))
 		grow(table);
 	entry = scdc_pool_alloc(table->pool, table->entry_size);
 	memset(entry, 0, table->entry_size);
 	entry->hash = hash;
-	link_entry(table, entry);
+	enter(table, entry);
 	if (table->last)
 		table->last->next = entry;
 	else
 		table->first = entry;
 	table->last = entry;
 	table->nentries++;
-	/* its share of the buckets, those of the next doubling included */
-	table->pool->used += 2 * sizeof(ScdcIdentity *);
 	return entry;
 }
 
@@ -255,20 +280,15 @@ scdc_table_add(ScdcTable *table, uint32 hash)
 void
 scdc_table_reset(ScdcTable *table)
 {
-	if (table->nbuckets > MIN_BUCKETS * 1024 && table->nentries < table->nbuckets / 8)
+	if (table->nentries < table->nslots / 8 && table->nslots > MIN_SLOTS)
 	{
-		pfree(table->buckets);
-		make_buckets(table, MIN_BUCKETS);
-	}
-	else if (table->nentries > table->nbuckets / 8)
-		memset(table->buckets, 0, table->nbuckets * sizeof(ScdcIdentity *));
-	else
-	{
-		ScdcIdentity *entry;
+		uint32		nslots = Max(table->nslots / 4, MIN_SLOTS);
 
-		for (entry = table->first; entry; entry = entry->next)
-			table->buckets[entry->hash & (table->nbuckets - 1)] = NULL;
+		pfree(table->slots);
+		make_slots(table, nslots);
 	}
+	else if (table->nentries > 0)
+		memset(table->slots, 0, table->nslots * sizeof(ScdcSlot));
 	table->nentries = 0;
 	table->first = table->last = NULL;
 }
@@ -276,9 +296,7 @@ scdc_table_reset(ScdcTable *table)
 void
 scdc_table_end(ScdcTable *table)
 {
-	if (table->buckets)
-		pfree(table->buckets);
-	table->buckets = NULL;
+	pfree(table->slots);
 }
 
 /* ---------------------------------------------------------------------
@@ -289,19 +307,37 @@ scdc_table_end(ScdcTable *table)
 ScdcKeptRow *
 scdc_keep_row(ScdcPool *pool, const ScdcPlacedRow *placed)
 {
-	ScdcKeptRow *row = scdc_pool_alloc(pool, MAXALIGN(sizeof(ScdcKeptRow)) + placed->size);
-	char	   *bytes = (char *) row + MAXALIGN(sizeof(ScdcKeptRow));
+	Size		size = MAXALIGN(sizeof(ScdcKeptRow)) + placed->size;
+	ScdcKeptRow *row = scdc_pool_alloc(pool, size);
 
-	row->next = row->prev = NULL;
-	row->identity = NULL;
-	row->room = placed->size;
-	row->placed = *placed;
-	row->placed.change.row = memcpy(bytes, placed->change.row, placed->size);
+	memset(row, 0, sizeof(*row));
+	row->room = size_class(size) < SCDC_POOL_CLASSES ? size_class(size) : 0;
+	scdc_set_row(row, placed);
 	return row;
+}
+
+void
+scdc_set_row(ScdcKeptRow *kept, const ScdcPlacedRow *placed)
+{
+	kept->seq = placed->change.seq;
+	kept->size = placed->size;
+	kept->type = (uint8) placed->change.type;
+	kept->order = placed->order;
+	memcpy(scdc_kept_bytes(kept), placed->change.row, placed->size);
+}
+
+bool
+scdc_row_fits(const ScdcKeptRow *kept, uint32 size)
+{
+	Size		needed = size_class(MAXALIGN(sizeof(ScdcKeptRow)) + size);
+
+	return kept->room == 0 ? size == kept->size : needed <= kept->room && needed >= kept->room / 2;
 }
 
 void
 scdc_drop_row(ScdcPool *pool, ScdcKeptRow *row)
 {
-	scdc_pool_free(pool, row, MAXALIGN(sizeof(ScdcKeptRow)) + row->room);
+	Size		size = row->room > 0 ? row->room * SCDC_POOL_STEP : MAXALIGN(sizeof(ScdcKeptRow)) + row->size;
+
+	scdc_pool_free(pool, row, size);
 }

@@ -42,31 +42,37 @@ scdc_range_init(ScdcCollapse *c, Size limit)
 static inline bool
 is_last(const NetChange *net, const ScdcPlacedRow *row)
 {
-	return row->change.version > net->last->placed.change.version ||
+	return row->change.version > net->last->version ||
 		!scdc_change_is_delete_like(row->change.type) ||
-		scdc_change_is_delete_like(net->last->placed.change.type);
+		scdc_change_is_delete_like((ScdcChangeType) net->last->type);
+}
+
+static ScdcKeptRow *
+keep_in_range(ScdcCollapse *c, const ScdcPlacedRow *row)
+{
+	ScdcKeptRow *kept = scdc_keep_row(&c->range.pool, row);
+
+	kept->version = row->change.version;
+	kept->timestamp = row->change.timestamp;
+	return kept;
 }
 
 static void
 set_last(ScdcCollapse *c, NetChange *net, const ScdcPlacedRow *row)
 {
-	ScdcPool   *pool = &c->range.pool;
 	ScdcKeptRow *last = net->last;
 
-	/* room is an exact size, but pieces are rounded up, and rows of an identity are about as long as each other */
-	if (last != NULL && last != net->first && row->size == last->room)
+	if (last != NULL && last != net->first && scdc_row_fits(last, row->size))
 	{
-		void	   *bytes = unconstify(void *, last->placed.change.row);
-
-		memcpy(bytes, row->change.row, row->size);
-		last->placed = *row;
-		last->placed.change.row = bytes;
+		scdc_set_row(last, row);
+		last->version = row->change.version;
+		last->timestamp = row->change.timestamp;
 		return;
 	}
-	net->last = scdc_keep_row(pool, row);
-	net->base.key = net->last->placed.change.row;
+	net->last = keep_in_range(c, row);
+	net->base.key = scdc_kept_bytes(net->last);
 	if (last != NULL && last != net->first)
-		scdc_drop_row(pool, last);
+		scdc_drop_row(&c->range.pool, last);
 }
 
 static void
@@ -92,7 +98,7 @@ add_row(ScdcCollapse *c, NetChange *net, const ScdcPlacedRow *row)
 			net->first = net->last;
 		}
 		else
-			net->first = scdc_keep_row(&c->range.pool, row);
+			net->first = keep_in_range(c, row);
 	}
 	else if (is_last(net, row))
 		set_last(c, net, row);
@@ -107,7 +113,7 @@ find_or_spill(ScdcCollapse *c, const ScdcPlacedRow *row, const ScdcPlacedRow *se
 
 	if (net)
 		return net;
-	if (scdc_pool_is_full(&r->pool) && scdc_can_split(r->spilled.depth))
+	if (scdc_table_is_full(&r->table) && scdc_can_split(r->spilled.depth))
 	{
 		ScdcRecord	record;
 
@@ -131,8 +137,8 @@ is_expected(ScdcCollapse *c, const ScdcPlacedRow *row)
 {
 	if (row->change.type != SCDC_CHANGE_OTHER)
 		return true;
-	if (c->unexpected == NULL || row->change.seq < c->unexpected->placed.change.seq)
-		c->unexpected = scdc_keep_row(&c->range.pool, row);
+	if (c->unexpected == NULL || row->change.seq < c->unexpected->seq)
+		c->unexpected = keep_in_range(c, row);
 	return false;
 }
 
@@ -158,25 +164,24 @@ scdc_range_add(ScdcCollapse *c, const ScdcPlacedRow *row, const ScdcPlacedRow *s
 }
 
 static void
-settle_change(ScdcCollapse *c, NetChange *net, bool lasts)
+settle_row(ScdcCollapse *c, const NetChange *net, const ScdcKeptRow *kept, ScdcChangeType type, bool lasts)
 {
-	ScdcChangeType first = net->first ? net->first->placed.change.type : SCDC_CHANGE_INSERT;
-	ScdcNetResult result = scdc_net_result(first, net->last->placed.change.type, c->compute_updates);
+	ScdcPlacedRow row = scdc_place_of(kept, kept->version, kept->timestamp, net->base.hash);
+
+	row.change.type = type;
+	scdc_sorter_add(c, &row, !lasts);
+}
+
+static void
+settle_change(ScdcCollapse *c, const NetChange *net, bool lasts)
+{
+	ScdcChangeType first = net->first ? (ScdcChangeType) net->first->type : SCDC_CHANGE_INSERT;
+	ScdcNetResult result = scdc_net_result(first, (ScdcChangeType) net->last->type, c->compute_updates);
 
 	if (result.before)
-	{
-		ScdcPlacedRow row = net->first->placed;
-
-		row.change.type = result.before_type;
-		scdc_sorter_add(c, &row, !lasts);
-	}
+		settle_row(c, net, net->first, result.before_type, lasts);
 	if (result.after)
-	{
-		ScdcPlacedRow row = net->last->placed;
-
-		row.change.type = result.after_type;
-		scdc_sorter_add(c, &row, !lasts);
-	}
+		settle_row(c, net, net->last, result.after_type, lasts);
 }
 
 static void

@@ -20,20 +20,76 @@
 #define HASH_BITS		32
 #define SPLIT_BITS		6		/* bits of the hash a split uses up, from the top; tables use it from the bottom */
 
-/* What stands in the file, followed by the bytes. */
-typedef struct RecordHeader
+/*
+ * A record in the file:
+ *
+ *		hash			4 bytes
+ *		what there is	1 byte, see below
+ *		labels, places	1 byte for each row
+ *		length			1 byte, of the numbers
+ *		numbers			of 7 bits a byte, the low ones first, 0x80 if more follow:
+ *						version and timestamp (zigzag) as differences to the record before,
+ *						seq of each row (one, if it is the same for both),
+ *						size of each row;
+ *						of two rows, the bytes that the second has in common with the first at either end
+ *		bytes			of the first row, and of the second what is not in common
+ */
+#define HAS_FIRST		0x01
+#define HAS_SECOND		0x02
+#define SAME_SEQ		0x04
+#define FIXED_SIZE		8		/* of what comes before the numbers */
+#define NUMBERS_MAX		(FIXED_SIZE + 8 * 10)
+
+typedef struct Numbers
 {
-	int64		version;
-	int64		timestamp;
-	int64		seq[2];
-	uint32		hash;
-	uint32		size[2];
-	uint32		head;			/* bytes that the second has in common with the first, at both ends */
-	uint32		tail;
-	uint8		present;		/* bit 0 and 1 */
-	uint8		type[2];
-	uint8		order[2];
-} RecordHeader;
+	uint8		bytes[NUMBERS_MAX];
+	int			n;
+} Numbers;
+
+static inline void
+put_number(Numbers *numbers, uint64 value)
+{
+	while (value >= 0x80)
+	{
+		numbers->bytes[numbers->n++] = (uint8) (value | 0x80);
+		value >>= 7;
+	}
+	numbers->bytes[numbers->n++] = (uint8) value;
+}
+
+static inline uint64
+get_number(Numbers *numbers)
+{
+	uint64		value = 0;
+	int			shift = 0;
+	uint8		byte;
+
+	do
+	{
+		byte = numbers->bytes[numbers->n++];
+		value |= (uint64) (byte & 0x7f) << shift;
+		shift += 7;
+	} while (byte & 0x80);
+	return value;
+}
+
+static inline uint64
+zigzag(int64 value)
+{
+	return ((uint64) value << 1) ^ (uint64) (value >> 63);
+}
+
+static inline int64
+unzigzag(uint64 value)
+{
+	return (int64) (value >> 1) ^ -(int64) (value & 1);
+}
+
+static inline uint8
+pack_label(const ScdcPlacedRow *row)
+{
+	return (uint8) (row->change.type << 4 | row->order);
+}
 
 /* Above this, a partition's buffer is too much for the memory it serves. */
 #define MEMORY_PER_PARTITION	((Size) 16 * 1024)
@@ -91,11 +147,17 @@ scdc_spill(ScdcCollapse *c, ScdcPartitions *parts, const ScdcRecord *record)
 	const ScdcPlacedRow *a = &record->rows[0];
 	const ScdcPlacedRow *b = &record->rows[1];
 	const ScdcPlacedRow *any = a->change.row ? a : b;
-	RecordHeader header;
+	Numbers		numbers = {.n = FIXED_SIZE};
+	uint8	   *fixed = numbers.bytes;
+	uint8		what = 0;
+	uint32		head = 0;
+	uint32		tail = 0;
 	int			n;
 
 	if (parts->count == 0)
 	{
+		memset(parts->version, 0, sizeof(parts->version));
+		memset(parts->timestamp, 0, sizeof(parts->timestamp));
 		parts->count = partition_count(c->memory_limit);
 		memset(parts->files, 0, sizeof(parts->files));
 		memset(parts->nrecords, 0, sizeof(parts->nrecords));
@@ -104,38 +166,46 @@ scdc_spill(ScdcCollapse *c, ScdcPartitions *parts, const ScdcRecord *record)
 	if (parts->files[n] == NULL)
 		parts->files[n] = c->ops.file_create(c->ops.arg);
 
-	memset(&header, 0, sizeof(header));
-	header.version = any->change.version;
-	header.timestamp = any->change.timestamp;
-	header.hash = record->hash;
-	for (int i = 0; i < 2; i++)
+	put_number(&numbers, zigzag(any->change.version - parts->version[n]));
+	put_number(&numbers, zigzag(any->change.timestamp - parts->timestamp[n]));
+	parts->version[n] = any->change.version;
+	parts->timestamp[n] = any->change.timestamp;
+	put_number(&numbers, zigzag(any->change.seq));
+	if (a->change.row)
 	{
-		const ScdcPlacedRow *row = &record->rows[i];
-
-		if (row->change.row == NULL)
-			continue;
-		header.present |= 1 << i;
-		header.seq[i] = row->change.seq;
-		header.size[i] = row->size;
-		header.type[i] = row->change.type;
-		header.order[i] = row->order;
+		what |= HAS_FIRST;
+		put_number(&numbers, a->size);
 	}
-	if (header.present == 3)
+	if (b->change.row)
+	{
+		what |= HAS_SECOND;
+		put_number(&numbers, b->size);
+	}
+	if (what == (HAS_FIRST | HAS_SECOND))
 	{
 		uint32		limit = Min(a->size, b->size);
-		const char *x = a->change.row;
-		const char *y = b->change.row;
 
-		header.head = common_head(x, y, limit);
-		header.tail = common_tail(x + a->size, y + b->size, limit - header.head);
+		head = common_head(a->change.row, b->change.row, limit);
+		tail = common_tail((const char *) a->change.row + a->size, (const char *) b->change.row + b->size,
+						   limit - head);
+		put_number(&numbers, head);
+		put_number(&numbers, tail);
+		if (a->change.seq == b->change.seq)
+			what |= SAME_SEQ;
+		else
+			put_number(&numbers, zigzag(b->change.seq));
 	}
 
-	c->ops.file_write(parts->files[n], &header, sizeof(header), c->ops.arg);
-	if (header.present & 1)
+	memcpy(fixed, &record->hash, sizeof(uint32));
+	fixed[4] = what;
+	fixed[5] = pack_label(a);
+	fixed[6] = pack_label(b);
+	fixed[7] = (uint8) (numbers.n - FIXED_SIZE);
+	c->ops.file_write(parts->files[n], fixed, numbers.n, c->ops.arg);
+	if (a->change.row)
 		c->ops.file_write(parts->files[n], a->change.row, a->size, c->ops.arg);
-	if (header.present & 2)
-		c->ops.file_write(parts->files[n], (const char *) b->change.row + header.head,
-						  b->size - header.head - header.tail, c->ops.arg);
+	if (b->change.row)
+		c->ops.file_write(parts->files[n], (const char *) b->change.row + head, b->size - head - tail, c->ops.arg);
 	parts->nrecords[n]++;
 	scdc_check_interrupts(c);
 }
@@ -160,56 +230,84 @@ scdc_partition_rewind(ScdcPartition *partition)
 {
 	partition->c->ops.file_rewind(partition->file, partition->c->ops.arg);
 	partition->left = partition->nrecords;
+	partition->version = 0;
+	partition->timestamp = 0;
+}
+
+static char *
+partition_buffer(ScdcPartition *partition, Size size)
+{
+	if (partition->size < size)
+	{
+		if (partition->buffer)
+			pfree(partition->buffer);
+		partition->size = Max(size * 2, 1024);
+		partition->buffer = scdc_context_alloc(partition->c->context, partition->size);
+	}
+	return partition->buffer;
 }
 
 bool
 scdc_partition_read(ScdcPartition *partition, ScdcRecord *record)
 {
 	ScdcCollapse *c = partition->c;
-	RecordHeader header;
-	Size		second;
-	Size		needed;
+	ScdcPlacedRow *a = &record->rows[0];
+	ScdcPlacedRow *b = &record->rows[1];
+	Numbers		numbers = {.n = 0};
+	uint8		fixed[FIXED_SIZE];
+	uint8		what;
+	uint32		head = 0;
+	uint32		tail = 0;
+	char	   *first;
+	char	   *second;
 
 	if (partition->left == 0)
 		return false;
 	partition->left--;
-	c->ops.file_read(partition->file, &header, sizeof(header), c->ops.arg);
-
-	second = MAXALIGN(header.size[0]);
-	needed = second + header.size[1];
-	if (partition->size < needed)
-	{
-		if (partition->buffer)
-			pfree(partition->buffer);
-		partition->size = Max(needed * 2, 1024);
-		partition->buffer = scdc_context_alloc(c->context, partition->size);
-	}
+	c->ops.file_read(partition->file, fixed, FIXED_SIZE, c->ops.arg);
+	what = fixed[4];
+	c->ops.file_read(partition->file, numbers.bytes, fixed[7], c->ops.arg);
 
 	memset(record, 0, sizeof(*record));
-	record->hash = header.hash;
+	memcpy(&record->hash, fixed, sizeof(uint32));
+	partition->version += unzigzag(get_number(&numbers));
+	partition->timestamp += unzigzag(get_number(&numbers));
 	for (int i = 0; i < 2; i++)
 	{
 		ScdcPlacedRow *row = &record->rows[i];
-		char	   *bytes = partition->buffer + (i == 0 ? 0 : second);
 
-		if ((header.present & (1 << i)) == 0)
-			continue;
-		row->change.type = (ScdcChangeType) header.type[i];
-		row->change.version = header.version;
-		row->change.timestamp = header.timestamp;
-		row->change.seq = header.seq[i];
-		row->change.row = bytes;
-		row->size = header.size[i];
-		row->hash = header.hash;
-		row->order = header.order[i];
+		row->change.type = (ScdcChangeType) (fixed[5 + i] >> 4);
+		row->order = fixed[5 + i] & 0x0f;
+		row->change.version = partition->version;
+		row->change.timestamp = partition->timestamp;
+		row->hash = record->hash;
+	}
+	a->change.seq = b->change.seq = unzigzag(get_number(&numbers));
+	if (what & HAS_FIRST)
+		a->size = (uint32) get_number(&numbers);
+	if (what & HAS_SECOND)
+		b->size = (uint32) get_number(&numbers);
+	if ((what & HAS_FIRST) && (what & HAS_SECOND))
+	{
+		head = (uint32) get_number(&numbers);
+		tail = (uint32) get_number(&numbers);
+		if ((what & SAME_SEQ) == 0)
+			b->change.seq = unzigzag(get_number(&numbers));
+	}
 
-		if (i == 1)
-		{
-			memcpy(bytes, partition->buffer, header.head);
-			memcpy(bytes + row->size - header.tail, partition->buffer + header.size[0] - header.tail, header.tail);
-		}
-		c->ops.file_read(partition->file, bytes + (i == 1 ? header.head : 0),
-						 i == 0 ? row->size : row->size - header.head - header.tail, c->ops.arg);
+	first = partition_buffer(partition, MAXALIGN(a->size) + b->size);
+	second = first + MAXALIGN(a->size);
+	if (what & HAS_FIRST)
+	{
+		c->ops.file_read(partition->file, first, a->size, c->ops.arg);
+		a->change.row = first;
+	}
+	if (what & HAS_SECOND)
+	{
+		memcpy(second, first, head);
+		memcpy(second + b->size - tail, first + a->size - tail, tail);
+		c->ops.file_read(partition->file, second + head, b->size - head - tail, c->ops.arg);
+		b->change.row = second;
 	}
 	scdc_check_interrupts(c);
 	return true;

@@ -232,8 +232,8 @@ scdc_stream_replace(const ScdcStream *s)
 	scdc_stream_insert(s);
 }
 
-static bool
-read_baseline(Relation rel, HeapTuple tuple, Datum *values, bool *isnull, void *arg)
+static ScdcBaseline *
+baseline_of_row(HeapTuple tuple, Datum *values)
 {
 	ScdcBaseline *b = palloc0(sizeof(ScdcBaseline));
 
@@ -244,8 +244,39 @@ read_baseline(Relation rel, HeapTuple tuple, Datum *values, bool *isnull, void *
 	b->complete = DatumGetBool(values[Anum_baselines_complete - 1]);
 	b->row_count = DatumGetInt64(values[Anum_baselines_row_count - 1]);
 	b->tid = tuple->t_self;
-	*(ScdcBaseline **) arg = b;
+	return b;
+}
+
+static bool
+read_baseline(Relation rel, HeapTuple tuple, Datum *values, bool *isnull, void *arg)
+{
+	*(ScdcBaseline **) arg = baseline_of_row(tuple, values);
 	return false;
+}
+
+static bool
+append_baseline(Relation rel, HeapTuple tuple, Datum *values, bool *isnull, void *arg)
+{
+	List	  **list = arg;
+
+	*list = lappend(*list, baseline_of_row(tuple, values));
+	return true;
+}
+
+/* The baselines of one attempt, in order of stream_id. */
+List *
+scdc_baseline_list(int64 attempt, Snapshot snapshot)
+{
+	List	   *result = NIL;
+	ListCell   *lc;
+
+	scdc_rows_scan(SCDC_BASELINES, "baselines_id", 0, NULL, false, snapshot, append_baseline, &result);
+	foreach(lc, result)
+	{
+		if (((ScdcBaseline *) lfirst(lc))->attempt != attempt)
+			result = foreach_delete_current(result, lc);
+	}
+	return result;
 }
 
 ScdcBaseline *

@@ -68,6 +68,7 @@ typedef struct ScdcBaseline
 } ScdcBaseline;
 
 extern ScdcBaseline *scdc_baseline_read(int64 stream_id, Snapshot snapshot);	/* NULL if none */
+extern List *scdc_baseline_list(int64 attempt, Snapshot snapshot);
 extern void scdc_baseline_insert(const ScdcBaseline *baseline);
 extern void scdc_baseline_delete(const ScdcBaseline *baseline);
 

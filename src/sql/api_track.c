@@ -47,6 +47,7 @@
 #include "capture/decode.h"
 #include "capture/wait.h"
 #include "guc.h"
+#include "hooks.h"
 #include "log/catalog.h"
 #include "log/changelog.h"
 #include "log/rows.h"
@@ -419,6 +420,7 @@ streamcdc_track(PG_FUNCTION_ARGS)
 	emit_message();
 	table_close(registry, NoLock);
 	tracking_xid = stream.tracked_xid;
+	scdc_hooks_tracking(stream.stream_id, stream.baseline);
 
 	if (acts_as_gap)
 		ereport(NOTICE,

@@ -16,11 +16,11 @@
 #include "postgres.h"
 
 #include "miscadmin.h"
-#include "storage/buffile.h"
 #include "utils/memutils.h"
 
 #include "log/changelog.h"
 #include "sql/changes.h"
+#include "sql/tapes.h"
 
 typedef struct ChangeReader
 {
@@ -47,7 +47,7 @@ typedef struct ChangeReader
 	ScdcCollapse *collapse;		/* NULL: nothing will need it */
 	ScdcRowBuffer old_row;		/* on their way into the collapse */
 	ScdcRowBuffer new_row;
-	MemoryContext file_cxt;		/* of its temporary files */
+	ScdcTapes  *tapes;			/* its temporary files */
 } ChangeReader;
 
 void
@@ -192,52 +192,10 @@ collapse_error(ScdcCollapseError error, const ScdcChangeRow *row, void *arg)
 	elog(ERROR, "contract error %d in version " INT64_FORMAT " of a tracked table", (int) error, row->version);
 }
 
-/*
- * Temporary files belong to the current resource owner, so they are gone
- * after an error.
- */
 static void *
 collapse_file_create(void *arg)
 {
-	ChangeReader *r = arg;
-	MemoryContext old = MemoryContextSwitchTo(r->file_cxt);
-	BufFile    *file = BufFileCreateTemp(false);
-
-	MemoryContextSwitchTo(old);
-	return file;
-}
-
-static void
-collapse_file_write(void *file, const void *data, Size size, void *arg)
-{
-	BufFileWrite(file, unconstify(void *, data), size);
-}
-
-static void
-collapse_file_rewind(void *file, void *arg)
-{
-	if (BufFileSeek(file, 0, 0, SEEK_SET) != 0)
-		ereport(ERROR,
-				(errcode_for_file_access(),
-				 errmsg("could not rewind temporary file of the change log's reader")));
-}
-
-static void
-collapse_file_read(void *file, void *data, Size size, void *arg)
-{
-	size_t		nread = BufFileRead(file, data, size);
-
-	if (nread != size)
-		ereport(ERROR,
-				(errcode_for_file_access(),
-				 errmsg("could not read from temporary file of the change log's reader: read only %zu of %zu bytes",
-						nread, (size_t) size)));
-}
-
-static void
-collapse_file_close(void *file, void *arg)
-{
-	BufFileClose(file);
+	return scdc_tape_create(((ChangeReader *) arg)->tapes);
 }
 
 static void
@@ -252,10 +210,10 @@ collapse_create(ChangeReader *r)
 		.emit = collapse_emit,
 		.error = collapse_error,
 		.file_create = collapse_file_create,
-		.file_write = collapse_file_write,
-		.file_rewind = collapse_file_rewind,
-		.file_read = collapse_file_read,
-		.file_close = collapse_file_close,
+		.file_write = scdc_tape_write,
+		.file_rewind = scdc_tape_rewind,
+		.file_read = scdc_tape_read,
+		.file_close = scdc_tape_close,
 		.check_interrupts = collapse_check_interrupts,
 		.arg = r,
 	};
@@ -265,7 +223,7 @@ collapse_create(ChangeReader *r)
 		.memory_limit = (Size) work_mem * 1024,
 	};
 
-	r->file_cxt = CurrentMemoryContext;
+	r->tapes = scdc_tapes_create(false);
 	scdc_row_buffer_init(&r->old_row);
 	scdc_row_buffer_init(&r->new_row);
 	r->collapse = scdc_collapse_create(&ops, &options);
@@ -353,7 +311,7 @@ begin_commit(ChangeReader *r, const ScdcVersion *v, const ScdcBlockReader *block
 	r->direct = !has_identity || (r->lone && r->mode != SCDC_DEDUP_NET_CHANGES);
 }
 
-/* The identity that was recorded has lost a column by the time of this version. */
+/* The identity that was recorded has lost a column, or its index, by the time of this version. */
 static void
 check_identity(const ChangeReader *r, const ScdcRowSchema *schema, int64 version)
 {
@@ -363,7 +321,7 @@ check_identity(const ChangeReader *r, const ScdcRowSchema *schema, int64 version
 				 errmsg("table \"%s\" has no row identity in version " INT64_FORMAT,
 						r->read->target->name, version),
 				 errdetail("Error condition: INVALID_CHANGELOG_SCHEMA.MISSING_ROW_ID."),
-				 errhint("A column of the identity was dropped. Read up to the version before, or without updates and net changes.")));
+				 errhint("A column of the identity, or the unique index on it, was dropped. Read up to the version before, or without updates and net changes.")));
 }
 
 static void
@@ -450,5 +408,8 @@ scdc_read_changes(const ScdcRead *read, ScdcRowSchemas *schemas, ScdcVersionRang
 
 	end_commit(&r);
 	if (r.collapse)
+	{
 		run_collapse(&r, scdc_collapse_finish);
+		scdc_tapes_end(r.tapes);
+	}
 }

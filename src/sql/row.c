@@ -140,6 +140,26 @@ scdc_row_schemas_create(const ScdcStream *stream, Snapshot snapshot)
 	return schemas;
 }
 
+static void
+find_fixed_columns(ScdcRowSchema *row_schema)
+{
+	TupleDesc	desc = row_schema->schema->image_desc;
+	int			offset = 0;
+
+	for (int i = 0; i < row_schema->schema->ncolumns; i++)
+		row_schema->has_dropped = row_schema->has_dropped || row_schema->schema->columns[i].dropped;
+	row_schema->fixed_offset = palloc(Max(desc->natts, 1) * sizeof(int));
+	for (int i = 0; i < desc->natts && TupleDescAttr(desc, i)->attlen > 0; i++)
+	{
+		Form_pg_attribute att = TupleDescAttr(desc, i);
+
+		offset = att_align_nominal(offset, att->attalign);
+		row_schema->fixed_offset[i] = offset;
+		row_schema->nfixed++;
+		offset += att->attlen;
+	}
+}
+
 static ScdcRowSchema *
 read_row_schema(ScdcRowSchemas *schemas, int32 number)
 {
@@ -154,17 +174,18 @@ read_row_schema(ScdcRowSchemas *schemas, int32 number)
 				(errcode(ERRCODE_DATA_CORRUPTED),
 				 errmsg("schema %d of stream " INT64_FORMAT " is missing", number, stream->stream_id)));
 
+	find_fixed_columns(result);
 	result->keys = palloc(Max(stream->nidentity, 1) * sizeof(ScdcKeyColumn));
 	for (int i = 0; i < stream->nidentity; i++)
 	{
 		AttrNumber	attnum = stream->identity[i];
 		const ScdcColumn *column;
 
-		/* with one of its columns the identity is gone */
+		/* with one of its columns, or the unique index, the identity is gone */
 		if (attnum > result->schema->ncolumns)
 			return result;
 		column = &result->schema->columns[attnum - 1];
-		if (column->dropped || !key_column_init(&result->keys[i], column, schemas->context))
+		if (column->dropped || !column->identity || !key_column_init(&result->keys[i], column, schemas->context))
 			return result;
 		if (OidIsValid(result->keys[i].input_type))
 			result->has_parsed_keys = true;
@@ -392,6 +413,37 @@ same_columns(const ScdcSchema *a, const ScdcSchema *b)
 	return true;
 }
 
+/*
+ * Do two images differ in a column that can be compared where it stands?
+ * Most updates that change something are told so, without the rows being
+ * split.  Both are at least as long as a header, and of one schema.
+ */
+static bool
+differ_in_fixed_column(const ScdcRowSchema *row_schema, ScdcBytes a, ScdcBytes b)
+{
+	const HeapTupleHeaderData *x = (const HeapTupleHeaderData *) (a.data - IMAGE_OFFSET);
+	const HeapTupleHeaderData *y = (const HeapTupleHeaderData *) (b.data - IMAGE_OFFSET);
+	TupleDesc	desc = row_schema->schema->image_desc;
+	Size		start;
+
+	if (a.len < SizeofHeapTupleHeader - IMAGE_OFFSET || b.len < SizeofHeapTupleHeader - IMAGE_OFFSET)
+		return false;
+	if ((x->t_infomask | y->t_infomask) & HEAP_HASNULL || x->t_hoff != y->t_hoff || x->t_hoff < IMAGE_OFFSET)
+		return false;
+	start = x->t_hoff - IMAGE_OFFSET;
+	for (int i = 0; i < row_schema->nfixed; i++)
+	{
+		Size		offset = start + row_schema->fixed_offset[i];
+		Size		len = TupleDescAttr(desc, i)->attlen;
+
+		if (offset + len > a.len || offset + len > b.len)
+			return false;		/* damaged; splitting it will tell */
+		if (memcmp(a.data + offset, b.data + offset, len) != 0)
+			return !row_schema->has_dropped;
+	}
+	return false;
+}
+
 bool
 scdc_row_view_same_image(ScdcRowView *a, ScdcRowView *b)
 {
@@ -401,6 +453,8 @@ scdc_row_view_same_image(ScdcRowView *a, ScdcRowView *b)
 	{
 		if (a->image.len == b->image.len && memcmp(a->image.data, b->image.data, a->image.len) == 0)
 			return true;
+		if (differ_in_fixed_column(a->schema, a->image, b->image))
+			return false;
 	}
 	else if (!same_columns(schema, b->schema->schema))
 		return false;

@@ -47,6 +47,9 @@ typedef struct ScdcRowSchema
 	int			nkeys;			/* 0: rows of it have no identity */
 	ScdcKeyColumn *keys;
 	bool		has_parsed_keys;	/* has any of them an input_type? */
+	int			nfixed;			/* leading columns of a fixed length: these stand at their offsets in rows without NULLs */
+	int		   *fixed_offset;
+	bool		has_dropped;	/* any column */
 	void	   *plan;			/* how they are turned into results; made by json_row.c or typed_row.c */
 } ScdcRowSchema;
 

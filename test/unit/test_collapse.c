@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * test_collapse.c
- *	  Unit test of src/collapse/collapse.c.
+ *	  Unit test of src/collapse.
  *
  * Logs and results are written in a small notation.  A row is a number, its
  * identity, and a letter, its image.  In a log, words are events, numbered
@@ -24,6 +24,40 @@
 #include "tap.h"
 
 #define RANDOM_LOGS		10000
+
+/* ---- memory that can be counted, in the place of libpgcommon's ---- */
+
+static Size memory_used;
+static Size memory_peak;
+
+#define ALLOCATION_HEADER	16
+
+void *
+palloc(Size size)
+{
+	char	   *memory = malloc(ALLOCATION_HEADER + size);
+
+	*(Size *) memory = size;
+	memory_used += size;
+	if (memory_used > memory_peak)
+		memory_peak = memory_used;
+	return memory + ALLOCATION_HEADER;
+}
+
+void *
+palloc0(Size size)
+{
+	return memset(palloc(size), 0, size);
+}
+
+void
+pfree(void *pointer)
+{
+	char	   *memory = (char *) pointer - ALLOCATION_HEADER;
+
+	memory_used -= *(Size *) memory;
+	free(memory);
+}
 
 /* ---- the caller's side ---- */
 
@@ -98,10 +132,14 @@ spoil_row(Row *row)
 	free(row);
 }
 
+static ScdcCollapse *second_collapse;	/* gets all events too, if set */
+
 static void
 event(ScdcCollapse *c, int64 version, int64 seq, Row *old_row, Row *brought)
 {
 	scdc_collapse_event(c, version, version * 1000, seq, old_row, brought);
+	if (second_collapse != NULL)
+		scdc_collapse_event(second_collapse, version, version * 1000, seq, old_row, brought);
 	spoil_row(old_row);
 	spoil_row(brought);
 }
@@ -256,7 +294,7 @@ static void
 print_change(char *word, size_t size, ScdcChangeType type, int64 version, int64 seq, int id, int image)
 {
 	snprintf(word, size, INT64_FORMAT "." INT64_FORMAT ":%c%d%c",
-			 version, seq, "-+<>"[type], id, image);
+			 version, seq, "-+<>?"[type], id, image);
 }
 
 static void
@@ -283,6 +321,7 @@ emit(const ScdcChangeRow *change, void *arg)
 static void
 run_begin(Run *run)
 {
+	memory_used = memory_peak = 0;
 	memset(run, 0, sizeof(*run));
 	run->result = calloc(1, 16);
 	run->result_size = 16;
@@ -293,11 +332,11 @@ static bool
 run_end(Run *run)
 {
 	free(run->result);
-	return !run->complaint && (run->files == 0 || run->failed);
+	return !run->complaint && (run->failed || (run->files == 0 && memory_used == 0));
 }
 
 static ScdcCollapse *
-create_with(Run *run, bool identity, ScdcPasses passes, bool compute_updates)
+create_emitting(Run *run, void (*to) (const ScdcChangeRow *, void *), bool identity, ScdcPasses passes, bool compute_updates)
 {
 	ScdcCollapseOps ops;
 	ScdcCollapseOptions options;
@@ -309,7 +348,7 @@ create_with(Run *run, bool identity, ScdcPasses passes, bool compute_updates)
 	ops.same_image = same_image;
 	ops.has_row_version = has_row_version;
 	ops.same_row_version = same_row_version;
-	ops.emit = emit;
+	ops.emit = to;
 	ops.error = error;
 	ops.file_create = file_create;
 	ops.file_write = file_write;
@@ -321,6 +360,12 @@ create_with(Run *run, bool identity, ScdcPasses passes, bool compute_updates)
 	options.compute_updates = compute_updates;
 	options.memory_limit = run->memory_limit;
 	return scdc_collapse_create(&ops, &options);
+}
+
+static ScdcCollapse *
+create_with(Run *run, bool identity, ScdcPasses passes, bool compute_updates)
+{
+	return create_emitting(run, emit, identity, passes, compute_updates);
 }
 
 /* For a tracked table. */
@@ -1136,6 +1181,632 @@ test_random_broken_logs(void)
 	is_int(failures, 0, "random logs that break the contract lose nothing");
 }
 
+/* ---- labelled rows ---- */
+
+/* A row of a log: version.seq:label, id, image, and the row version if there is one. */
+typedef struct Labelled
+{
+	ScdcChangeType type;
+	int			version;
+	int			seq;
+	int			id;
+	int			image;
+	int			row_version;
+	bool		dropped;
+} Labelled;
+
+#define MAX_LABELLED	400
+
+typedef struct LabelledLog
+{
+	Labelled	rows[MAX_LABELLED];
+	int			nrows;
+} LabelledLog;
+
+static void
+run_labelled(Run *run, const LabelledLog *log, ScdcPasses passes, bool compute_updates)
+{
+	ScdcCollapse *volatile c = create_with(run, true, passes, compute_updates);
+	int			i;
+
+	if (setjmp(run->jump) != 0)
+		return;
+	for (i = 0; i < log->nrows; i++)
+	{
+		const Labelled *l = &log->rows[i];
+		Row		   *row = new_labelled_row(run, l->id, l->image, l->row_version, l->type);
+
+		if (i > 0 && l->version != log->rows[i - 1].version)
+			scdc_collapse_end_commit(c);
+		scdc_collapse_row(c, l->type, l->version, l->version * 1000, l->seq, row);
+		spoil_row(row);
+	}
+	if (log->nrows > 0)
+		scdc_collapse_end_commit(c);
+	scdc_collapse_finish(c);
+}
+
+static void
+check_labelled(const char *name, const char *flags, ScdcDeduplication mode, bool compute_updates,
+			   const char *text, const char *expected)
+{
+	static const char *const modes[] = {"none", "dropCarryovers", "netChanges"};
+	ScdcSourceFlags f = {strchr(flags, 'C') != NULL, strchr(flags, 'I') != NULL, strchr(flags, 'U') != NULL};
+	ScdcPasses	passes = scdc_passes(f, mode, compute_updates);
+	LabelledLog log;
+	char	   *copy = strdup(text);
+	char	   *word;
+	int			version = 1;
+	int			seq = 0;
+	size_t		i;
+
+	log.nrows = 0;
+	for (word = strtok(copy, " "); word != NULL; word = strtok(NULL, " "))
+	{
+		Labelled   *l = &log.rows[log.nrows];
+		char		label;
+		char		image;
+
+		if (strcmp(word, "|") == 0)
+		{
+			version++;
+			seq = 0;
+			continue;
+		}
+		memset(l, 0, sizeof(*l));
+		sscanf(word, "%c%d%c%d", &label, &l->id, &image, &l->row_version);
+		l->image = image;
+		l->type = (ScdcChangeType) (strchr("-+<>?", label) - "-+<>?");
+		l->version = version;
+		l->seq = ++seq;
+		log.nrows++;
+	}
+	free(copy);
+
+	for (i = 0; i < lengthof(limits); i++)
+	{
+		Run			run;
+		char		title[300];
+		char	   *result;
+
+		snprintf(title, sizeof(title), "labelled, flags %s: %s (%s%s, limit %zu)", flags, name, modes[mode],
+				 compute_updates ? ", updates" : "", (size_t) limits[i]);
+		run_begin(&run);
+		run.memory_limit = limits[i];
+		run_labelled(&run, &log, passes, compute_updates);
+		result = strdup(!run.failed ? run.result :
+						run.error == SCDC_ERROR_MULTIPLE_CHANGES ? "MULTIPLE_CHANGES" : "CHANGE_TYPE");
+		if (!run_end(&run))
+			ok(false, title);
+		else
+			is_str(result, expected, title);
+		free(result);
+	}
+}
+
+static void
+test_labelled(void)
+{
+	/* 7.2 */
+	check_labelled("carry-over", "C", DROP, false, "-1a1 +1b1", "");
+	check_labelled("carry-over, shown", "C", NONE, false, "-1a1 +1b1", "1.1:-1a 1.2:+1b");
+	check_labelled("not declared", "IU", DROP, false, "-1a1 +1b1", "1.1:-1a 1.2:+1b");
+	check_labelled("the row version moves", "C", DROP, false, "-1a1 +1a2", "1.1:-1a 1.2:+1a");
+	check_labelled("no row version on one side", "C", DROP, false, "-1a1 +1a", "1.1:-1a 1.2:+1a");
+	check_labelled("no row version at all", "C", DROP, false, "-1a +1a", "1.1:-1a 1.2:+1a");
+	check_labelled("one row more", "C", DROP, false, "-1a1 -1a1 +1a1", "1.1:-1a 1.2:-1a 1.3:+1a");
+	check_labelled("different commits", "C", DROP, false, "-1a1 | +1a1", "1.1:-1a 2.1:+1a");
+	check_labelled("update rows only", "C", DROP, false, "<1a1 >1b1", "1.1:<1a 1.2:>1b");
+	check_labelled("an update row with a row version", "C", DROP, false, "-1a1 +1a1 <1a1", "1.1:-1a 1.2:+1a 1.3:<1a");
+	check_labelled("an update row without one", "C", DROP, false, "-1a1 +1a1 <1a", "");
+	check_labelled("an update row with the second one", "C", DROP, false, "-1a1 +1a <1a1", "");
+	check_labelled("an unknown label in the group", "C", DROP, false, "-1a1 ?1a +1a1", "");
+	check_labelled("other identities", "C", DROP, false, "-1a1 -2a1 +2b1 +1b2", "1.1:-1a 1.4:+1b");
+
+	/* 7.3 */
+	check_labelled("update", "U", DROP, true, "-1a +1b", "1.1:<1a 1.2:>1b");
+	check_labelled("update, the other way round", "U", DROP, true, "+1b -1a", "1.1:>1b 1.2:<1a");
+	check_labelled("update, mode none", "U", NONE, true, "-1a1 +1b1", "1.1:<1a 1.2:>1b");
+	check_labelled("not declared", "CI", DROP, true, "-1a1 +1b2", "1.1:-1a 1.2:+1b");
+	check_labelled("carry-over before update", "CU", DROP, true, "-1a1 +1b1 -2a1 +2b2", "1.3:<2a 1.4:>2b");
+	check_labelled("every other row", "U", DROP, true, "-1a +1b >1c ?1d <1e", "1.1:<1a 1.2:>1b 1.3:<1c 1.4:<1d 1.5:<1e");
+	check_labelled("alone", "U", DROP, true, "-1a +2b | +1c", "1.1:-1a 1.2:+2b 2.1:+1c");
+	check_labelled("two inserts", "U", DROP, true, "+1a +1b", "MULTIPLE_CHANGES");
+	check_labelled("two deletes", "IU", NET, true, "-1a +1b -1b", "MULTIPLE_CHANGES");
+	check_labelled("two of each", "IU", NET, false, "-1a +1b -1b +1c", "1.1:-1a 1.4:+1c");
+	check_labelled("two inserts, nobody asks", "U", DROP, false, "+1a +1b", "1.1:+1a 1.2:+1b");
+	check_labelled("first error first", "CIU", NET, true, "?3a +1a +1b", "MULTIPLE_CHANGES");
+
+	/* 8 */
+	check_labelled("native update", "I", NET, false, "<1a >1b", "1.1:-1a 1.2:+1b");
+	check_labelled("native update", "I", NET, true, "<1a >1b", "1.1:<1a 1.2:>1b");
+	check_labelled("no collapse without the flag", "CU", NET, false, "+1a1 | -1a1", "1.1:+1a 2.1:-1a");
+	check_labelled("insert..delete", "I", NET, true, "+1a | -1a", "");
+	check_labelled("deletes first", "I", NET, false, "+1a -1b", "1.1:+1a 1.2:-1b");
+	check_labelled("deletes first, alone", "I", NET, false, "+1a | +1b -1a | -1b", "");
+	check_labelled("insert and delete in the first commit", "I", NET, true, "+1a -1a | -1b", "1.2:-1a");
+	check_labelled("unknown label", "I", NET, false, "+1a | ?1b | +2a", "CHANGE_TYPE");
+	check_labelled("unknown label, nobody asks", "U", NET, false, "+1a ?1b", "1.1:+1a 1.2:?1b");
+	check_labelled("unknown label, dropped", "CI", NET, false, "-1a1 ?1a +1a1 +2a", "1.4:+2a");
+	check_labelled("nothing declared", "", NET, true, "+1a -1a ?1b >1c", "1.1:+1a 1.2:-1a 1.3:?1b 1.4:>1c");
+}
+
+/* The passes read aloud, over rows in arrays. */
+static const char *
+model_labelled(LabelledLog *log, ScdcPasses passes, bool compute_updates)
+{
+	int			i;
+	int			j;
+	bool		multiple[MAX_COMMITS + 2] = {false};
+
+	for (i = 0; i < log->nrows; i++)
+	{
+		Labelled   *row = &log->rows[i];
+		int			nd = 0,
+					ni = 0,
+					nv = 0,
+					vmin = 1000,
+					vmax = -1;
+
+		for (j = 0; j < i; j++)
+			if (log->rows[j].version == row->version && log->rows[j].id == row->id)
+				break;
+		if (j < i)
+			continue;			/* the group was seen */
+		for (j = i; j < log->nrows; j++)
+		{
+			Labelled   *other = &log->rows[j];
+
+			if (other->version != row->version || other->id != row->id)
+				continue;
+			nd += other->type == SCDC_CHANGE_DELETE;
+			ni += other->type == SCDC_CHANGE_INSERT;
+			if (other->row_version != 0)
+			{
+				nv++;
+				vmin = Min(vmin, other->row_version);
+				vmax = Max(vmax, other->row_version);
+			}
+		}
+		for (j = log->nrows - 1; j >= i; j--)
+		{
+			Labelled   *other = &log->rows[j];
+
+			if (other->version != row->version || other->id != row->id)
+				continue;
+			if (passes.drop_carryovers && nd == 1 && ni == 1 && nv == 2 && vmin == vmax)
+				other->dropped = true;
+			else if (passes.detect_updates && (nd > 1 || ni > 1))
+				multiple[row->version] = true;
+			else if (passes.detect_updates && nd == 1 && ni == 1)
+				other->type = other->type == SCDC_CHANGE_INSERT ? SCDC_CHANGE_UPDATE_POSTIMAGE : SCDC_CHANGE_UPDATE_PREIMAGE;
+		}
+	}
+
+	/* the first commit with an error has it; the errors of groups come before those of labels */
+	for (j = 0; j < MAX_COMMITS + 2; j++)
+	{
+		if (multiple[j])
+			return "MULTIPLE_CHANGES";
+		for (i = 0; passes.net_changes && i < log->nrows; i++)
+			if (log->rows[i].version == j && !log->rows[i].dropped && log->rows[i].type == SCDC_CHANGE_OTHER)
+				return "CHANGE_TYPE";
+	}
+
+	for (i = 0; passes.net_changes && i < log->nrows; i++)
+	{
+		Labelled   *first = NULL;
+		Labelled   *last = NULL;
+		bool		before;
+		bool		after;
+
+		for (j = 0; j < i; j++)
+			if (log->rows[j].id == log->rows[i].id)
+				break;
+		if (j < i)
+			continue;
+		for (j = 0; j < log->nrows; j++)
+		{
+			Labelled   *row = &log->rows[j];
+			bool		delete_like = row->type == SCDC_CHANGE_DELETE || row->type == SCDC_CHANGE_UPDATE_PREIMAGE;
+
+			if (row->id != log->rows[i].id || row->dropped)
+				continue;
+			if (first == NULL || (first->version == row->version && delete_like &&
+								  (first->type == SCDC_CHANGE_INSERT || first->type == SCDC_CHANGE_UPDATE_POSTIMAGE)))
+				first = row;
+			if (last == NULL || last->version < row->version || !delete_like ||
+				last->type == SCDC_CHANGE_DELETE || last->type == SCDC_CHANGE_UPDATE_PREIMAGE)
+				last = row;
+		}
+		if (first == NULL)
+			continue;
+		before = first->type == SCDC_CHANGE_DELETE || first->type == SCDC_CHANGE_UPDATE_PREIMAGE;
+		after = last->type == SCDC_CHANGE_INSERT || last->type == SCDC_CHANGE_UPDATE_POSTIMAGE;
+		for (j = 0; j < log->nrows; j++)
+			if (log->rows[j].id == log->rows[i].id)
+				log->rows[j].dropped = true;
+		if (before)
+		{
+			first->dropped = false;
+			first->type = after && compute_updates ? SCDC_CHANGE_UPDATE_PREIMAGE : SCDC_CHANGE_DELETE;
+		}
+		if (after)
+		{
+			last->dropped = false;
+			last->type = before && compute_updates ? SCDC_CHANGE_UPDATE_POSTIMAGE : SCDC_CHANGE_INSERT;
+		}
+	}
+	return NULL;
+}
+
+static bool
+random_labelled_log(void)
+{
+	ScdcSourceFlags flags = {random_below(2), random_below(2), random_below(2)};
+	ScdcDeduplication mode = random_below(3);
+	bool		compute_updates = random_below(2);
+	ScdcPasses	passes = scdc_passes(flags, mode, compute_updates);
+	bool		lawful = random_below(2);	/* at most one change of a row in a commit, known labels only */
+	int			ids = 1 + random_below(12);
+	int			commits = 1 + random_below(MAX_COMMITS);
+	LabelledLog log;
+	LabelledLog model;
+	const char *failure;
+	Run			run;
+	Run			expected;
+	bool		good;
+	int			version;
+	int			i;
+
+	log.nrows = 0;
+	for (version = 1; version <= commits; version++)
+	{
+		int			n = random_below(20);
+		int			used[12][2] = {{0}};
+		int			seq = 0;
+
+		for (i = 0; i < n; i++)
+		{
+			Labelled   *l = &log.rows[log.nrows];
+
+			memset(l, 0, sizeof(*l));
+			l->type = random_below(lawful ? 2 : random_below(4) ? 4 : 5);
+			l->version = version;
+			l->id = random_below(ids);
+			l->image = 'a' + random_below(5);
+			l->row_version = random_below(3);
+			if (lawful && used[l->id][l->type]++ > 0)
+				continue;
+			l->seq = ++seq;
+			log.nrows++;
+		}
+	}
+
+	model = log;
+	failure = model_labelled(&model, passes, compute_updates);
+	run_begin(&run);
+	run_begin(&expected);
+	run.weak_hash = random_below(2);
+	run.padding = random_below(2) ? 1 + random_below(200) : 0;
+	run.memory_limit = limits[random_below(lengthof(limits))];
+	run_labelled(&run, &log, passes, compute_updates);
+	for (i = 0; i < model.nrows && failure == NULL; i++)
+	{
+		Labelled   *l = &model.rows[i];
+		char		word[100];
+
+		if (l->dropped)
+			continue;
+		print_change(word, sizeof(word), l->type, l->version, l->seq, l->id, l->image);
+		append_result(&expected, word);
+	}
+	if (failure != NULL)
+		good = run.failed && strcmp(failure, run.error == SCDC_ERROR_MULTIPLE_CHANGES ? "MULTIPLE_CHANGES" : "CHANGE_TYPE") == 0;
+	else
+		good = !run.failed && strcmp(run.result, expected.result) == 0;
+	if (!good)
+	{
+		diag("flags %d%d%d, mode %d, updates %d", flags.carryovers, flags.intermediate, flags.split_updates, mode, compute_updates);
+		for (i = 0; i < log.nrows; i++)
+			diag("%d.%d:%c%d%c%d", log.rows[i].version, log.rows[i].seq, "-+<>?"[log.rows[i].type],
+				 log.rows[i].id, log.rows[i].image, log.rows[i].row_version);
+		diag("got      %s", run.failed ? "error" : run.result);
+		diag("expected %s", failure != NULL ? failure : expected.result);
+	}
+	run_end(&expected);
+	return run_end(&run) && good;
+}
+
+static void
+test_random_labelled_logs(void)
+{
+	int			failures = 0;
+	int			i;
+
+	for (i = 0; i < RANDOM_LOGS && failures < 5; i++)
+		if (!random_labelled_log())
+			failures++;
+	is_int(failures, 0, "random labelled logs agree with the model, all flags and options");
+}
+
+/* ---- the decisions by themselves ---- */
+
+static void
+test_decisions(void)
+{
+	int			i;
+	bool		good = true;
+
+	for (i = 0; i < 8 * 3 * 2; i++)
+	{
+		ScdcSourceFlags f = {i & 1, i & 2, i & 4};
+		ScdcDeduplication mode = i / 8 % 3;
+		bool		updates = i / 24;
+		ScdcPasses	p = scdc_passes(f, mode, updates);
+
+		good = good && p.drop_carryovers == (mode != NONE && f.carryovers);
+		good = good && p.detect_updates == (updates && f.split_updates);
+		good = good && p.net_changes == (mode == NET && f.intermediate);
+		good = good && scdc_passes_conflict(f, mode, updates) ==
+			(mode == NONE && updates && f.carryovers && f.split_updates);
+	}
+	ok(good, "which pass runs, and which options conflict");
+
+	good = true;
+	for (i = 0; i < 4 * 4 * 2; i++)
+	{
+		ScdcChangeType first = i % 4;
+		ScdcChangeType last = i / 4 % 4;
+		ScdcNetResult r = scdc_net_result(first, last, i / 16);
+		bool		before = first == SCDC_CHANGE_DELETE || first == SCDC_CHANGE_UPDATE_PREIMAGE;
+		bool		after = last == SCDC_CHANGE_INSERT || last == SCDC_CHANGE_UPDATE_POSTIMAGE;
+
+		good = good && r.before == before && r.after == after;
+		good = good && (r.before_type == SCDC_CHANGE_UPDATE_PREIMAGE) == (before && after && i / 16);
+		good = good && (r.after_type == SCDC_CHANGE_UPDATE_POSTIMAGE) == (before && after && i / 16);
+	}
+	ok(good, "what the first and the last event come to");
+}
+
+/* ---- a range in parts ---- */
+
+typedef struct Parts
+{
+	Run		   *run;
+	ScdcCollapse *whole;		/* what the parts' net changes are fed into */
+	int64		version;
+	int			n;
+} Parts;
+
+static Parts parts;
+
+static void
+emit_to_whole(const ScdcChangeRow *change, void *arg)
+{
+	const Row  *row = live(arg, change->row);
+	Row		   *copy = new_labelled_row(parts.run, row->id, row->image, 0, 0);
+
+	if (change->version != parts.version && parts.n > 0)
+		scdc_collapse_end_commit(parts.whole);
+	parts.version = change->version;
+	parts.n++;
+	scdc_collapse_row(parts.whole, change->type, change->version, change->timestamp, change->seq, copy);
+	spoil_row(copy);
+}
+
+static int
+compare_words(const void *a, const void *b)
+{
+	return strcmp(*(char *const *) a, *(char *const *) b);
+}
+
+/* Words in alphabetical order: rows of one place may come in any order from the parts. */
+static char *
+sorted_words(const char *text)
+{
+	char	   *copy = strdup(text);
+	char	   *result = calloc(1, strlen(text) + 2);
+	char	   *words[1000];
+	int			n = 0;
+	int			i;
+
+	for (char *word = strtok(copy, " "); word != NULL && n < 1000; word = strtok(NULL, " "))
+		words[n++] = word;
+	qsort(words, n, sizeof(char *), compare_words);
+	for (i = 0; i < n; i++)
+	{
+		strcat(result, words[i]);
+		strcat(result, " ");
+	}
+	free(copy);
+	return result;
+}
+
+static bool
+random_split_log(void)
+{
+	ScdcPasses	net_only = {.net_changes = true};
+	ScdcSourceFlags all_flags = {true, true, true};
+	bool		compute_updates = random_below(2);
+	int			commits = 1 + random_below(MAX_COMMITS);
+	int			split = random_below(commits + 1);
+	Run			run;
+	Run			composed;
+	ScdcCollapse *c;
+	ScdcCollapse *part;
+	bool		good;
+	int			version;
+	int			i;
+	char	   *one;
+	char	   *other;
+
+	memset(&table, 0, sizeof(table));
+	log_text[0] = '\0';
+	run_begin(&run);
+	run_begin(&composed);
+	run.memory_limit = limits[random_below(3)];
+	composed.memory_limit = limits[random_below(3)];
+	c = create(&run, true, NET, compute_updates);
+	parts.run = &composed;
+	parts.n = 0;
+	parts.whole = create_with(&composed, true, net_only, compute_updates);
+
+	for (i = 0; i < IDS; i++)
+		if (random_below(2))
+			model_insert(i, 'a' + random_below(3), 0);
+
+	/* the log of events goes to the whole, and in a copy to its part */
+	part = NULL;
+	for (version = 1; version <= commits; version++)
+	{
+		int			events = random_below(12);
+		int			seq = 0;
+
+		if (part == NULL || version == split + 1)
+		{
+			if (part != NULL)
+				scdc_collapse_finish(part);
+			part = create_emitting(&composed, emit_to_whole, true, scdc_passes(all_flags, NET, false), false);
+		}
+		second_collapse = part;
+		model_begin_commit();
+		while (events-- > 0)
+			if (table.nrows < MAX_ROWS && random_event(&run, c, version, seq + 1, false))
+				seq++;
+		second_collapse = NULL;
+		scdc_collapse_end_commit(c);
+		scdc_collapse_end_commit(part);
+		log_word("| ");
+	}
+	scdc_collapse_finish(c);
+	scdc_collapse_finish(part);
+	scdc_collapse_finish(parts.whole);
+
+	one = sorted_words(run.result);
+	other = sorted_words(composed.result);
+	good = strcmp(one, other) == 0;
+	if (!good)
+	{
+		diag("split after %d: %s", split, log_text);
+		diag("whole    %s", one);
+		diag("composed %s", other);
+	}
+	free(one);
+	free(other);
+	good = good && !run.complaint && !composed.complaint;
+	run_end(&run);
+	run_end(&composed);
+	return good;
+}
+
+static void
+test_random_split_logs(void)
+{
+	int			failures = 0;
+	int			i;
+
+	for (i = 0; i < RANDOM_LOGS && failures < 5; i++)
+		if (!random_split_log())
+			failures++;
+	is_int(failures, 0, "net changes of the parts of a range compose to those of the whole");
+}
+
+/* ---- memory ---- */
+
+#define LIMIT			((Size) 256 * 1024)
+#define MANY			200000
+
+/* The limit, and what one collapse may have beyond it: chunks and slots that are being replaced, arrays that double. */
+#define MEMORY_BOUND	(LIMIT * 5 / 4 + 128 * 1024)
+
+static void
+check_memory(Run *run, int expected, const char *name)
+{
+	Size		peak = memory_peak;
+	int			files = run->files_used;
+	char		title[200];
+
+	snprintf(title, sizeof(title), "%s: rows", name);
+	is_int(run->emitted, expected, title);
+	snprintf(title, sizeof(title), "%s: the limit holds", name);
+	if (!ok(peak <= MEMORY_BOUND && files > 0, title))
+		diag("peak %zu, limit %zu, %d files", (size_t) peak, (size_t) LIMIT, files);
+	snprintf(title, sizeof(title), "%s: order, files closed, memory given back", name);
+	ok(run_end(run), title);
+}
+
+static void
+test_memory(void)
+{
+	ScdcSourceFlags flags = {true, true, true};
+	ScdcDeduplication mode;
+	Run			run;
+	ScdcCollapse *c;
+	int			i;
+
+	for (mode = DROP; mode <= NET; mode++)
+	{
+		run_begin(&run);
+		run.quiet = true;
+		run.padding = 100;
+		run.memory_limit = LIMIT;
+		c = create(&run, true, mode, true);
+		for (i = 0; i < MANY; i++)
+			event(c, 1, i, new_row(&run, i, 'a'), new_row(&run, i, 'b'));
+		for (i = 0; i < MANY; i++)
+			event(c, 1, MANY + i, new_row(&run, i, 'b'), new_row(&run, i, 'c'));
+		scdc_collapse_finish(c);
+		check_memory(&run, 2 * MANY, "one commit of events, many identities");
+
+		run_begin(&run);
+		run.quiet = true;
+		run.padding = 100;
+		run.memory_limit = LIMIT;
+		c = create(&run, true, mode, true);
+		for (i = 0; i < 2 * MANY; i++)
+		{
+			event(c, i / 10 + 1, i % 10, new_row(&run, i % MANY, i / MANY), new_row(&run, i % MANY, i / MANY + 1));
+			if (i % 10 == 9)
+				scdc_collapse_end_commit(c);
+		}
+		scdc_collapse_finish(c);
+		if (mode == NET)
+			check_memory(&run, 2 * MANY, "a range of events, many identities");
+		else
+			run_end(&run);
+
+		/* labelled rows: many groups, and one large one */
+		run_begin(&run);
+		run.quiet = true;
+		run.memory_limit = LIMIT;
+		c = create_with(&run, true, scdc_passes(flags, mode, true), true);
+		for (i = 0; i < MANY; i++)
+		{
+			Row		   *row = new_labelled_row(&run, i / 2, i % 2, i, 0);
+
+			scdc_collapse_row(c, i % 2, 1, 1000, i, row);
+			spoil_row(row);
+		}
+		scdc_collapse_finish(c);
+		check_memory(&run, MANY, "one commit of labelled rows, many identities");
+
+		run_begin(&run);
+		run.quiet = true;
+		run.memory_limit = LIMIT;
+		c = create_with(&run, true, scdc_passes(flags, mode, true), true);
+		for (i = 0; i < MANY; i++)
+		{
+			Row		   *row = new_labelled_row(&run, 1, i, i, 0);
+
+			scdc_collapse_row(c, 2 + i % 2, 1, 1000, i, row);
+			spoil_row(row);
+		}
+		scdc_collapse_finish(c);
+		check_memory(&run, mode == NET ? 2 : MANY, "one commit of labelled rows, one identity");
+	}
+}
+
 int
 main(void)
 {
@@ -1150,5 +1821,10 @@ main(void)
 	test_large();
 	test_random_logs();
 	test_random_broken_logs();
+	test_decisions();
+	test_labelled();
+	test_random_labelled_logs();
+	test_random_split_logs();
+	test_memory();
 	return done_testing();
 }
