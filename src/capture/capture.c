@@ -51,6 +51,7 @@ PGDLLEXPORT void scdc_capture_main(Datum arg);
 #define PASS_TIME_MAX	100		/* ms of decoding before what is there is written */
 #define IDLE_NAP		1000	/* ms; commits wake us, this is for WAL that no commit of this database announces */
 #define GATHER_RATE		1.0		/* commits per ms from which on they are gathered */
+#define LOOK_INTERVAL	60000	/* ms after which we look at our tables without being told */
 #define CONFIRM_DELAY	100		/* ms after which an unflushed commit of ours is flushed when idle */
 #define POSITION_INTERVAL 10000 /* ms between positions stored for idle progress ... */
 #define POSITION_WAL	(16 * 1024 * 1024)	/* ... unless this much WAL went by */
@@ -71,6 +72,7 @@ static Unconfirmed oldest_unconfirmed,
 			newest_unconfirmed;
 
 static Oid	registry_oid = InvalidOid;
+static bool look_at_tables = false; /* a table was tracked or untracked */
 static bool extension_gone = false; /* dropped while we run */
 static bool registry_changed = false;	/* relcache callback: is the extension still there? */
 
@@ -515,8 +517,11 @@ decode_pass(void)
 	while (scdc_slot_read_record())
 	{
 		CHECK_FOR_INTERRUPTS();
-		if (scdc_decode_has_message())
-			return false;		/* what follows may be about a stream that we have to look up first */
+		if (scdc_decode_has_message() && scdc_decode_take_message())
+		{
+			look_at_tables = true;	/* what follows may be about a stream that we have to look up first */
+			return false;
+		}
 		if (++records % 64 != 0 || scdc_collect_is_empty())
 			continue;
 		INSTR_TIME_SET_CURRENT(now);
@@ -557,6 +562,8 @@ sleep_until_woken(bool unconfirmed, bool no_progress)
 
 	if (unconfirmed)
 		timeout = Min(timeout, CONFIRM_DELAY);
+	if (scdc_decode_has_message())
+		timeout = Min(timeout, 10);	/* its transaction will be visible any moment */
 	if (baseline >= 0)
 		timeout = Min(timeout, baseline);
 
@@ -634,6 +641,7 @@ capture_loop(void)
 {
 	MemoryContext pass_cxt = AllocSetContextCreate(CurrentMemoryContext, "streamcdc capture pass", ALLOCSET_DEFAULT_SIZES);
 	TimestampTz checked = 0;
+	TimestampTz looked = GetCurrentTimestamp();
 	XLogRecPtr	last_upto = InvalidXLogRecPtr;
 
 	for (;;)
@@ -673,8 +681,11 @@ capture_loop(void)
 		publish_captured(scdc_slot_read_upto());
 		unconfirmed = confirm();
 
-		if (scdc_decode_saw_message())
+		if (look_at_tables || scdc_decode_take_message() ||
+			TimestampDifferenceExceeds(looked, GetCurrentTimestamp(), LOOK_INTERVAL))
 		{
+			look_at_tables = false;
+			looked = GetCurrentTimestamp();
 			load_streams();
 			registry_changed = true;
 		}

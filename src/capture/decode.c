@@ -19,6 +19,7 @@
 #include "replication/origin.h"
 #include "replication/output_plugin.h"
 #include "replication/reorderbuffer.h"
+#include "storage/procarray.h"
 #include "utils/memutils.h"
 #include "utils/rel.h"
 #include "utils/timestamp.h"
@@ -30,7 +31,7 @@
 #include "log/image.h"
 
 static bool is_capture_worker = false;
-static bool saw_message = false;
+static List *messages = NIL;		/* xids (as OIDs) of the transactions that had one */
 static MemoryContext change_cxt;	/* reset after each change */
 
 /* For the error context: what is being decoded. */
@@ -50,18 +51,34 @@ scdc_decode_init(void)
 }
 
 bool
-scdc_decode_saw_message(void)
+scdc_decode_has_message(void)
 {
-	bool		result = saw_message;
-
-	saw_message = false;
-	return result;
+	return messages != NIL;
 }
 
 bool
-scdc_decode_has_message(void)
+scdc_decode_take_message(void)
 {
-	return saw_message;
+	ListCell   *lc;
+	bool		result = false;
+
+	foreach(lc, messages)
+	{
+		if (TransactionIdIsInProgress(lfirst_oid(lc)))
+			continue;
+		messages = foreach_delete_current(messages, lc);
+		result = true;
+	}
+	return result;
+}
+
+static void
+note_message(TransactionId xid)
+{
+	MemoryContext old = MemoryContextSwitchTo(TopMemoryContext);
+
+	messages = list_append_unique_oid(messages, xid);
+	MemoryContextSwitchTo(old);
 }
 
 static void
@@ -231,7 +248,7 @@ message_cb(LogicalDecodingContext *ctx, ReorderBufferTXN *txn, XLogRecPtr messag
 		const char *prefix, Size size, const char *text)
 {
 	if (transactional && strcmp(prefix, SCDC_MESSAGE_PREFIX) == 0)
-		saw_message = true;
+		note_message(txn->xid);
 }
 
 /* ---- transactions that are still running, see streamed.h ---- */
@@ -281,7 +298,7 @@ stream_commit_cb(LogicalDecodingContext *ctx, ReorderBufferTXN *txn, XLogRecPtr 
 
 	begin_cb(ctx, txn);
 	if (scdc_streamed_commit(txn->xid))
-		saw_message = true;
+		note_message(txn->xid);
 	scdc_collect_commit();
 	MemoryContextSwitchTo(old);
 	MemoryContextReset(change_cxt);

@@ -18,10 +18,14 @@
 /* Must be called before a decoding context is made: the plugin refuses any other caller. */
 extern void scdc_decode_init(void);
 
-/* Has a message of ours been decoded since the last call? */
-extern bool scdc_decode_saw_message(void);
-
-/* The same without forgetting it. */
+/* Has a message of ours been decoded, and not been dealt with? */
 extern bool scdc_decode_has_message(void);
+
+/*
+ * Deals with messages: true if there was one whose transaction is visible by
+ * now, so that our tables are worth a look.  A commit is decoded as soon as it
+ * is flushed, and may be visible only later.
+ */
+extern bool scdc_decode_take_message(void);
 
 #endif							/* SCDC_DECODE_H */

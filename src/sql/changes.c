@@ -22,6 +22,9 @@
 #include "sql/changes.h"
 #include "sql/tapes.h"
 
+#define GARBAGE_MAX		(16 * 1024)
+#define ROW_GARBAGE		256		/* beside the image */
+
 typedef struct ChangeReader
 {
 	const ScdcRead *read;
@@ -42,7 +45,8 @@ typedef struct ChangeReader
 
 	ScdcRowView old_view;
 	ScdcRowView new_view;
-	MemoryContext row_cxt;		/* reset after each row read or put out */
+	MemoryContext row_cxt;		/* reset after each row read, and before much garbage of rows put out is in it */
+	Size		garbage;
 
 	ScdcCollapse *collapse;		/* NULL: nothing will need it */
 	ScdcRowBuffer old_row;		/* on their way into the collapse */
@@ -84,7 +88,14 @@ put_view(ChangeReader *r, ScdcChangeType type, int64 version, TimestampTz timest
 
 	r->put(type, version, timestamp, view, r->arg);
 	MemoryContextSwitchTo(old);
-	MemoryContextReset(r->row_cxt);
+
+	/* small rows leave little behind, and a reset costs as much as they do */
+	r->garbage += view->image.len + ROW_GARBAGE;
+	if (r->garbage > GARBAGE_MAX)
+	{
+		MemoryContextReset(r->row_cxt);
+		r->garbage = 0;
+	}
 }
 
 static void

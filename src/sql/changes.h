@@ -15,7 +15,7 @@
 
 /*
  * Receives a change row.  The view is good during the call only; the current
- * memory context is reset after it.
+ * memory context is reset now and then.
  */
 typedef void (*ScdcPutChange) (ScdcChangeType type, int64 version, TimestampTz timestamp,
 							   ScdcRowView *view, void *arg);
