@@ -22,7 +22,7 @@
 
 #include "libpq-fe.h"
 
-#define POLL_PAUSE_NS	50000
+#define POLL_PAUSE_NS	10000
 
 static void
 print_now(int64_t number)

@@ -208,7 +208,6 @@ store(void)
 	newest_unconfirmed.position = position;
 	if (oldest_unconfirmed.commit_end == 0)
 		oldest_unconfirmed = newest_unconfirmed;
-	pgstat_report_stat(false);
 }
 
 /* Confirms what is stored and known to be flushed.  True if something is left to confirm. */
@@ -680,6 +679,7 @@ capture_loop(void)
 		}
 		publish_captured(scdc_slot_read_upto());
 		unconfirmed = confirm();
+		pgstat_report_stat(false);
 
 		if (look_at_tables || scdc_decode_take_message() ||
 			TimestampDifferenceExceeds(looked, GetCurrentTimestamp(), LOOK_INTERVAL))

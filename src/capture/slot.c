@@ -192,6 +192,10 @@ scdc_slot_read_record(void)
 	XLogRecord *record;
 	MemoryContext old;
 
+	/* at the end of WAL: a reader that finds no record closes its file, to open it again the next time */
+	if (GetFlushRecPtr(NULL) <= ctx->reader->EndRecPtr)
+		return false;
+
 	/* the reader allocates what it keeps (its buffer, for one) in the current context, so that must live as long as it */
 	old = MemoryContextSwitchTo(ctx->context);
 	record = XLogReadRecord(ctx->reader, &error);
