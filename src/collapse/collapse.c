@@ -295,16 +295,3 @@ scdc_collapse_finish(ScdcCollapse *c)
 	scdc_sorter_end(c);
 	pfree(c);
 }
-
-/*
- * Programs that are not the server, the tests of this library, compile this
- * file alone.
- */
-#ifdef FRONTEND
-#include "collapse/grouping.c"
-#include "collapse/netting.c"
-#include "collapse/pool.c"
-#include "collapse/range.c"
-#include "collapse/sorter.c"
-#include "collapse/spill.c"
-#endif

@@ -44,7 +44,7 @@
 #include "sql/json_row.h"
 #include "sql/registered_log.h"
 #include "sql/resolve.h"
-#include "sql/temp_file.h"
+#include "sql/tapes.h"
 
 /* Rows are fetched as many at a time as take about this much memory. */
 #define FETCH_BYTES		(256 * 1024)
@@ -96,6 +96,7 @@ typedef struct LogReader
 
 	/* at work */
 	ScdcCollapse *collapse;
+	ScdcTapes  *tapes;			/* its temporary files */
 	bool		in_commit;
 	int64		version;
 	int64		seq;
@@ -289,12 +290,7 @@ collapse_error(ScdcCollapseError error, const ScdcChangeRow *change, void *arg)
 static void *
 collapse_file_create(void *arg)
 {
-	LogReader  *r = arg;
-	MemoryContext old = MemoryContextSwitchTo(r->context);
-	void	   *file = scdc_temp_file_create();
-
-	MemoryContextSwitchTo(old);
-	return file;
+	return scdc_tape_create(((LogReader *) arg)->tapes);
 }
 
 static void
@@ -315,10 +311,10 @@ collapse_create(LogReader *r, const ScdcReadOptions *options)
 		.emit = collapse_emit,
 		.error = collapse_error,
 		.file_create = collapse_file_create,
-		.file_write = scdc_temp_file_write,
-		.file_rewind = scdc_temp_file_rewind,
-		.file_read = scdc_temp_file_read,
-		.file_close = scdc_temp_file_close,
+		.file_write = scdc_tape_write,
+		.file_rewind = scdc_tape_rewind,
+		.file_read = scdc_tape_read,
+		.file_close = scdc_tape_close,
 		.check_interrupts = collapse_check_interrupts,
 		.arg = r,
 	};
@@ -328,6 +324,8 @@ collapse_create(LogReader *r, const ScdcReadOptions *options)
 		.memory_limit = (Size) work_mem * 1024,
 	};
 
+	/* update detection looks at the rows of a commit twice */
+	r->tapes = scdc_tapes_create(true);
 	r->collapse = scdc_collapse_create(&ops, &how);
 }
 
@@ -488,6 +486,7 @@ read_rows(LogReader *r, Portal portal)
 		if (r->in_commit)
 			scdc_collapse_end_commit(r->collapse);
 		scdc_collapse_finish(r->collapse);
+		scdc_tapes_end(r->tapes);
 		AtEOXact_GUC(true, nestlevel);
 	}
 }
