@@ -29,12 +29,12 @@ print_now(int64_t number)
 {
 	struct timespec now;
 	struct tm	tm;
-	char		text[32];
+	char		seconds[32];
 
 	clock_gettime(CLOCK_REALTIME, &now);
 	gmtime_r(&now.tv_sec, &tm);
-	strftime(text, sizeof(text), "%Y-%m-%dT%H:%M:%S", &tm);
-	printf("%" PRId64 " %s.%06ldZ\n", number, text, now.tv_nsec / 1000);
+	strftime(seconds, sizeof(seconds), "%Y-%m-%dT%H:%M:%S", &tm);
+	printf("%" PRId64 " %s.%06ldZ\n", number, seconds, now.tv_nsec / 1000);
 }
 
 static PGresult *
@@ -74,10 +74,10 @@ write_rows(int rate, int64_t count, int64_t first)
 	clock_gettime(CLOCK_MONOTONIC, &next);
 	for (int64_t id = first; id < first + count; id++)
 	{
-		char		text[24];
-		const char *values[1] = {text};
+		char		number[24];
+		const char *values[1] = {number};
 
-		snprintf(text, sizeof(text), "%" PRId64, id);
+		snprintf(number, sizeof(number), "%" PRId64, id);
 		PQclear(expect(conn, PQexecPrepared(conn, "s", 1, values, NULL, NULL, 0)));
 		next.tv_nsec += 1000000000 / rate;
 		if (next.tv_nsec >= 1000000000)
@@ -99,12 +99,14 @@ poll_versions(const char *stream, int64_t last)
 	const struct timespec pause = {.tv_nsec = POLL_PAUSE_NS};
 	int64_t		seen = 0,
 				looks = 0;
-	time_t		start = time(NULL);
+	struct timespec start,
+				end;
 
 	/* the index, whatever the planner makes of a table without statistics */
 	PQclear(expect(conn, PQexec(conn, "SET enable_seqscan = off")));
 	PQclear(expect(conn, PQexec(conn, "SET plan_cache_mode = force_generic_plan")));
 	prctl(PR_SET_TIMERSLACK, 1UL);	/* pauses as short as asked for */
+	clock_gettime(CLOCK_MONOTONIC, &start);
 	while (seen < last)
 	{
 		PGresult   *result = expect(conn, PQexecPrepared(conn, "s", 1, values, NULL, NULL, 0));
@@ -119,7 +121,8 @@ poll_versions(const char *stream, int64_t last)
 		PQclear(result);
 		nanosleep(&pause, NULL);
 	}
-	fprintf(stderr, "%" PRId64 "\n", looks / (time(NULL) - start + 1));
+	clock_gettime(CLOCK_MONOTONIC, &end);
+	fprintf(stderr, "%.0f\n", looks / (end.tv_sec - start.tv_sec + (end.tv_nsec - start.tv_nsec) / 1e9));
 	PQfinish(conn);
 }
 

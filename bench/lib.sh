@@ -1,4 +1,4 @@
-# shellcheck shell=bash
+# shellcheck shell=bash disable=SC2034,SC2154
 # What the benchmarks have in common: the server, pausing capture, reading clocks, checking results, printing.
 # To be sourced after test/support/lib.sh.
 
@@ -49,6 +49,27 @@ sql() {
 	local command args=()
 	for command in "$@"; do args+=(-c "$command"); done
 	PGOPTIONS="-c client_min_messages=warning" psql -X -A -t -q -F ' ' -v ON_ERROR_STOP=1 "${args[@]}"
+}
+
+# timed SETTINGS QUERY: in a session of its own; prints the result, and then, on a line of its own, the seconds it took
+timed() {
+	PGOPTIONS="-c client_min_messages=warning" psql -X -A -t -q -F ' ' -v ON_ERROR_STOP=1 <<-SQL
+		$1;
+		SELECT clock_timestamp() AS start \gset
+		$2;
+		SELECT extract(epoch FROM clock_timestamp() - :'start');
+	SQL
+}
+
+# in_thousands KEYS MULTIPLIER STATEMENT: runs it for the keys 1 to KEYS, a thousand a transaction: they are in the
+# relation k (id).  Which ones a transaction has looks random, and depends on the multiplier, a prime number.
+in_thousands() {
+	sql 'SET synchronous_commit = off' 'SET enable_hashjoin = off' 'SET enable_mergejoin = off' "DO \$\$ BEGIN
+		FOR t IN 0 .. ($1 - 1) / 1000 LOOP
+			WITH k (id) AS (SELECT 1 + (t * 1000 + g) * $2::bigint % $1 FROM generate_series(0, 999) AS g WHERE t * 1000 + g < $1) $3;
+			COMMIT;
+		END LOOP;
+	END \$\$" 'VACUUM ANALYZE items'
 }
 
 scaled() { echo $(($1 * scale / 100)); }
@@ -137,8 +158,9 @@ ended_ticks() {
 # waits until no walsender is left, not even one that gives back its memory (it has no command line then): its CPU time
 # counts only when it has ended
 wait_for_walsenders() {
-	local child title
-	for child in $(cat "/proc/$postmaster/task/$postmaster/children"); do
+	local child children title
+	read -ra children <"/proc/$postmaster/task/$postmaster/children" || true
+	for child in "${children[@]}"; do
 		while [ -d "/proc/$child" ]; do
 			title=$(tr -d '\0' 2>/dev/null <"/proc/$child/cmdline") || break
 			[[ -z $title || $title == *walsender* ]] || break

@@ -1,4 +1,4 @@
-# shellcheck shell=bash
+# shellcheck shell=bash disable=SC2154
 # A huge transaction: the capture worker's memory against its allowance and against a walsender's on the same WAL; and
 # SIGTERM in the middle of it: how long until the worker is gone, and whether the log is complete afterwards.
 

@@ -1,4 +1,4 @@
-# shellcheck shell=bash
+# shellcheck shell=bash disable=SC2154
 # Durable ingest of a backlog: how long until the capture worker has decoded, packed, stored and confirmed it, against
 # pg_recvlogical with pgoutput (binary) that reads the same WAL into /dev/null.
 #

@@ -1,4 +1,4 @@
-# shellcheck shell=bash
+# shellcheck shell=bash disable=SC2154
 # Bytes: what the change log takes, and what WAL it writes, against the WAL of the changes themselves, which is
 # measured while the capture worker is stopped.  Bytes do not depend on the machine's mood: one round.
 
