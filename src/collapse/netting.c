@@ -171,7 +171,11 @@ net(ScdcCollapse *c, const ScdcPlacedRow *old_row, const ScdcPlacedRow *new_row)
 {
 	ScdcNetting *n = &c->netting;
 	const ScdcPlacedRow *any = old_row ? old_row : new_row;
-	NetIdentity *identity = (NetIdentity *) scdc_table_find(c, &n->table, any->change.row, any->hash);
+	NetIdentity *identity;
+
+	if (any == NULL)
+		return;					/* no row, no effect */
+	identity = (NetIdentity *) scdc_table_find(c, &n->table, any->change.row, any->hash);
 
 	if (identity == NULL)
 	{
@@ -199,8 +203,12 @@ net(ScdcCollapse *c, const ScdcPlacedRow *old_row, const ScdcPlacedRow *new_row)
 void
 scdc_netting_event(ScdcCollapse *c, const ScdcPlacedRow *old_row, const ScdcPlacedRow *new_row)
 {
-	c->netting.version = (old_row ? old_row : new_row)->change.version;
-	c->netting.timestamp = (old_row ? old_row : new_row)->change.timestamp;
+	const ScdcPlacedRow *any = old_row ? old_row : new_row;
+
+	if (any == NULL)
+		return;
+	c->netting.version = any->change.version;
+	c->netting.timestamp = any->change.timestamp;
 	if (old_row && new_row &&
 		(old_row->hash != new_row->hash ||
 		 !c->ops.same_identity(old_row->change.row, new_row->change.row, c->ops.arg)))

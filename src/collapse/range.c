@@ -166,8 +166,10 @@ scdc_range_add(ScdcCollapse *c, const ScdcPlacedRow *row, const ScdcPlacedRow *s
 static void
 settle_row(ScdcCollapse *c, const NetChange *net, const ScdcKeptRow *kept, ScdcChangeType type, bool lasts)
 {
-	ScdcPlacedRow row = scdc_place_of(kept, kept->version, kept->timestamp, net->base.hash);
+	ScdcPlacedRow row;
 
+	Assert(kept != NULL);
+	row = scdc_place_of(kept, kept->version, kept->timestamp, net->base.hash);
 	row.change.type = type;
 	scdc_sorter_add(c, &row, !lasts);
 }

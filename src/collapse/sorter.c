@@ -35,6 +35,7 @@ typedef struct ScdcRun
 static inline bool
 stands_before(const ScdcPlacedRow *a, const ScdcPlacedRow *b)
 {
+	Assert(a != NULL && b != NULL);
 	if (a->change.version != b->change.version)
 		return a->change.version < b->change.version;
 	if (a->change.seq != b->change.seq)

@@ -331,6 +331,7 @@ same_key_datum(ScdcKeyColumn *key, Datum a, bool a_isnull, Datum b, bool b_isnul
 		case SCDC_KEY_DATUM:
 			return a == b;
 		case SCDC_KEY_FIXED:
+			Assert(DatumGetPointer(a) != NULL && DatumGetPointer(b) != NULL);
 			return memcmp(DatumGetPointer(a), DatumGetPointer(b), key->typlen) == 0;
 		case SCDC_KEY_VARLENA:
 			return same_varlena(a, b);
