@@ -47,7 +47,7 @@ CREATE TABLE streamcdc.streams (
 );
 CREATE UNIQUE INDEX streams_id ON streamcdc.streams (stream_id);
 CREATE INDEX streams_relid ON streamcdc.streams (relid, stream_id);
-COMMENT ON TABLE streamcdc.streams IS 'one row a stream: l live, g given up with a gap, d table dropped, u untracked (kept so that versions never repeat)';
+COMMENT ON TABLE streamcdc.streams IS 'one row a stream: l live, g given up with a gap, s given up because a change could not be stored, d table dropped, u untracked (kept so that versions never repeat)';
 
 CREATE TABLE streamcdc.baselines (
 	stream_id bigint NOT NULL,

@@ -280,7 +280,7 @@ mark_dropped(Oid relid)
 	HeapTuple	tuple;
 
 	UnregisterSnapshot(snapshot);
-	if (s == NULL || (s->state != SCDC_STATE_LIVE && s->state != SCDC_STATE_GAP))
+	if (s == NULL || (s->state != SCDC_STATE_LIVE && !scdc_stream_given_up(s)))
 		return;
 	tuple = SearchSysCache1(RELOID, ObjectIdGetDatum(relid));
 	if (HeapTupleIsValid(tuple))

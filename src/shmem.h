@@ -46,6 +46,7 @@ typedef struct ScdcCaptureEntry
 	ScdcCaptureState state;
 	int			pid;			/* of the worker, 0 if none */
 	Latch	   *latch;			/* its latch; a PGPROC's, so setting a stale one is harmless */
+	Oid			registry;		/* streamcdc.registry that the worker serves: after DROP and CREATE EXTENSION it is another */
 	bool		suspended;		/* do not start: DROP DATABASE and its like are at work */
 	int			failures;		/* in a row */
 	TimestampTz retry_at;		/* when FAILED may be launched again */
@@ -56,6 +57,7 @@ typedef struct ScdcCaptureEntry
 	/* baselines under way; written under the LWLock by capture and baseline worker */
 	ScdcBaselinePhase baseline_phase;
 	int64		baseline_attempt;	/* its number, as in streamcdc.baselines */
+	int64		baseline_stored;	/* newest attempt whose snapshot capture has stored */
 	char		baseline_snapshot[64];	/* name of the exported snapshot */
 	int			baseline_pid;	/* 0 before the worker runs and after its end */
 	int64		baseline_stream;	/* being copied; 0: none */

@@ -245,6 +245,9 @@ begin_attempt(ScdcCaptureEntry *entry)
 
 	if (stored)
 	{
+		LWLockAcquire(scdc_shared->lock, LW_EXCLUSIVE);
+		entry->baseline_stored = attempt;
+		LWLockRelease(scdc_shared->lock);
 		pg_atomic_write_u64(&entry->baseline_taken, newest);
 		ConditionVariableBroadcast(&entry->cv);
 	}
@@ -286,6 +289,8 @@ end_attempt(ScdcCaptureEntry *entry)
 bool
 scdc_baseline_advance(ScdcCaptureEntry *entry)
 {
+	bool		ended = false;
+
 	if (!look)
 		return false;
 	switch (phase_of(entry))
@@ -298,14 +303,26 @@ scdc_baseline_advance(ScdcCaptureEntry *entry)
 			return false;
 		case SCDC_BASELINE_ENDED:
 			end_attempt(entry);
+			ended = true;
 			break;
 		case SCDC_BASELINE_NONE:
 			break;
 	}
 	if (retry_at != 0 && GetCurrentTimestamp() < retry_at)
-		return false;
+		return ended;
 	retry_at = 0;
-	return begin_attempt(entry);
+	return begin_attempt(entry) || ended;
+}
+
+bool
+scdc_baseline_is_active(ScdcCaptureEntry *entry, int64 attempt)
+{
+	bool		result;
+
+	LWLockAcquire(scdc_shared->lock, LW_SHARED);
+	result = entry->baseline_phase != SCDC_BASELINE_NONE && entry->baseline_attempt == attempt;
+	LWLockRelease(scdc_shared->lock);
+	return result;
 }
 
 void
@@ -374,13 +391,14 @@ wait_for_attempt(void)
 {
 	for (;;)
 	{
+		bool		stored = my_entry->baseline_stored == my_task->attempt; /* looked at before the tables are */
 		Snapshot	now = RegisterSnapshot(GetLatestSnapshot());
 		List	   *baselines = scdc_baseline_list(my_task->attempt, now);
 
 		UnregisterSnapshot(now);
-		if (baselines != NIL)
-			return baselines;
-		if (my_entry->pid == 0)
+		if (baselines != NIL || stored)
+			return baselines;	/* none: all were untracked in the meantime */
+		if (my_entry->pid == 0 || my_entry->baseline_attempt != my_task->attempt)
 			ereport(FATAL,
 					(errcode(ERRCODE_ADMIN_SHUTDOWN),
 					 errmsg("capture worker has ended while baselines were about to be copied")));
@@ -436,6 +454,20 @@ write_block(Writer *w)
 	MemoryContextReset(w->block_cxt);
 }
 
+/* In pg_stat_activity: which table, and how much of it (an estimate). */
+static void
+show_progress(const ScdcStream *stream)
+{
+	uint64		done = pg_atomic_read_u64(&my_entry->baseline_done);
+	uint64		total = pg_atomic_read_u64(&my_entry->baseline_total);
+	char	   *text = psprintf("copying baseline of %s (%d %%)",
+								quote_qualified_identifier(stream->schema_name, stream->table_name),
+								done >= total ? 99 : (int) (done * 100 / total));
+
+	scdc_worker_activity(true, text);
+	pfree(text);
+}
+
 static int64
 copy_rows(Relation rel, const ScdcStream *stream, const ScdcSchema *schema, Snapshot snapshot, TimestampTz at)
 {
@@ -472,6 +504,7 @@ copy_rows(Relation rel, const ScdcStream *stream, const ScdcSchema *schema, Snap
 		{
 			write_block(&w);
 			pg_atomic_write_u64(&my_entry->baseline_done, rows);
+			show_progress(stream);
 		}
 		scdc_block_begin_version(w.builder, &w.version);
 		scdc_block_add(w.builder, &event);
@@ -520,25 +553,23 @@ copy_table(ScdcBaseline *b, Snapshot s)
 		return;
 	}
 
-	scdc_worker_activity(true, psprintf("copying baseline of %s",
-										quote_qualified_identifier(stream->schema_name, stream->table_name)));
 	estimate_rel_size(rel, NULL, &pages, &tuples, &allvisfrac);
 	pg_atomic_write_u64(&my_entry->baseline_total, (uint64) tuples);
 	pg_atomic_write_u64(&my_entry->baseline_done, 0);
+	show_progress(stream);
 
 	schema = scdc_schema_of_relation(rel, stream->stream_id, stream->identity, stream->nidentity);
 	schema->number = SCDC_BASELINE_SCHEMA;
 	scdc_schema_write(schema);
 	b->row_count = copy_rows(rel, stream, schema, s, b->snapshot_time);
 	b->complete = true;
-	scdc_baseline_delete(b);
-	scdc_baseline_insert(b);
 	relation_close(rel, AccessShareLock);	/* what becomes of the table from here on does not matter */
 }
 
 void
 scdc_baseline_main(Datum arg)
 {
+	List	   *baselines;
 	ListCell   *lc;
 
 	my_task = (ScdcBaselineTask *) MyBgworkerEntry->bgw_extra;
@@ -558,8 +589,20 @@ scdc_baseline_main(Datum arg)
 	set_phase(SCDC_BASELINE_IMPORTED);
 
 	replorigin_session_origin = DoNotReplicateId;
-	foreach(lc, wait_for_attempt())
+	baselines = wait_for_attempt();
+	foreach(lc, baselines)
 		copy_table(lfirst(lc), GetActiveSnapshot());
+
+	/* last, since others wait for rows that we have changed */
+	foreach(lc, baselines)
+	{
+		ScdcBaseline *b = lfirst(lc);
+
+		if (!b->complete)
+			continue;
+		scdc_baseline_delete(b);
+		scdc_baseline_insert(b);
+	}
 	PopActiveSnapshot();
 	CommitTransactionCommand();
 	replorigin_session_origin = InvalidRepOriginId;

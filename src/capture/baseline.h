@@ -49,8 +49,8 @@ typedef struct ScdcBaselineTask
 /*
  * To be called by the capture worker between transactions, when everything
  * decoded is written: begins an attempt if there is something to copy, and
- * looks after the one under way.  True if a snapshot was stored, so that the
- * streams have to be loaded anew.
+ * looks after the one under way.  True if a snapshot was stored or an attempt
+ * has ended, so that the streams have to be loaded anew.
  */
 extern bool scdc_baseline_advance(ScdcCaptureEntry *entry);
 
@@ -59,6 +59,9 @@ extern void scdc_baseline_look(void);
 
 /* When advance wants to be called again at the latest (ms); -1: no need. */
 extern long scdc_baseline_delay(void);
+
+/* Is this attempt under way? */
+extern bool scdc_baseline_is_active(ScdcCaptureEntry *entry, int64 attempt);
 
 /* Ends the copying, if the stream (0: any) is being copied. */
 extern void scdc_baseline_cancel(ScdcCaptureEntry *entry, int64 stream_id);

@@ -172,6 +172,37 @@ end_write(void)
 	replorigin_session_origin = InvalidRepOriginId;
 }
 
+/* Streams with a change that could not be stored end with the version before it; the others go on. */
+static void
+give_up_stalled(List *stalled)
+{
+	ListCell   *lc;
+	Snapshot	snapshot;
+
+	if (stalled == NIL)
+		return;
+	snapshot = RegisterSnapshot(GetLatestSnapshot());
+	foreach(lc, stalled)
+	{
+		ScdcTracked *t = lfirst(lc);
+		ScdcStream *s = scdc_stream_by_id(t->stream_id, snapshot);
+
+		ereport(LOG,
+				(errmsg("capture of table %u is given up", t->relid),
+				 errdetail_internal("%s", t->stalled)));
+		if (s == NULL || s->state != SCDC_STATE_LIVE)
+			continue;
+		s->state = SCDC_STATE_STALLED;
+		s->reason = t->stalled;
+		s->last_version = t->last_version - 1;
+		scdc_stream_replace(s);
+		scdc_registry_delete(s->relid);
+	}
+	UnregisterSnapshot(snapshot);
+	list_free(stalled);
+	registry_changed = true;
+}
+
 /* Writes what was collected, and how far WAL has been read. */
 static void
 store(void)
@@ -180,6 +211,7 @@ store(void)
 	XLogRecPtr	position = scdc_slot_read_upto();
 	Relation	blocks,
 				positions;
+	List	   *stalled;
 
 	begin_write();
 	LockRelationOid(registry_oid, AccessShareLock); /* the gate, see scdc_table_open */
@@ -190,8 +222,10 @@ store(void)
 		return;
 	}
 	blocks = scdc_table_open(SCDC_BLOCKS, RowExclusiveLock);
+	stalled = scdc_collect_stalled();
 	scdc_collect_write(blocks);
 	table_close(blocks, NoLock);
+	give_up_stalled(stalled);
 	positions = scdc_table_open(SCDC_POSITIONS, RowExclusiveLock);
 	scdc_position_insert(positions, position);
 	table_close(positions, NoLock);
@@ -238,12 +272,14 @@ static void
 delete_log(ScdcStream *s, Snapshot snapshot)
 {
 	ScdcBlockInfo last;
-	ScdcBaseline *baseline;
+	ScdcBaseline *baseline = scdc_baseline_read(s->stream_id, snapshot);
 
+	/* a copy under way has its hands on these rows, and we never wait for it; its end makes us look again */
+	if (baseline && scdc_baseline_is_active(entry, baseline->attempt))
+		return;
 	if (scdc_changelog_last(s->stream_id, snapshot, &last))
 		scdc_changelog_delete(s->stream_id);
 	scdc_schema_delete(s->stream_id, 0);
-	baseline = scdc_baseline_read(s->stream_id, snapshot);
 	if (baseline)
 		scdc_baseline_delete(baseline);
 }
@@ -736,6 +772,7 @@ capture(void)
 	if (extension)
 	{
 		registry_oid = scdc_table_oid(SCDC_REGISTRY);
+		entry->registry = registry_oid;
 		snapshot = RegisterSnapshot(GetLatestSnapshot());
 		MemoryContextSwitchTo(keep);
 		slot = scdc_slot_read(snapshot);
@@ -795,6 +832,7 @@ scdc_capture_main(Datum arg)
 	{
 		entry->pid = MyProcPid;
 		entry->latch = MyLatch;
+		entry->registry = InvalidOid;
 		entry->state = SCDC_CAPTURE_STARTING;
 	}
 	else if (entry->pid == 0)

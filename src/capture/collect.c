@@ -47,6 +47,7 @@ static List *open_streams = NIL;	/* with an open builder */
 static List *free_builders = NIL;
 static ScdcSpool *ready = NULL;	/* finished blocks, with their ScdcBlockInfo */
 static List *new_schemas = NIL;
+static List *stalled_streams = NIL;
 
 /* the transaction being decoded */
 static uint64 txn_number = 0;
@@ -190,7 +191,7 @@ scdc_collect_load(ScdcStream *stream, Snapshot snapshot)
 		if (schema && schema->number > 0)
 			t->last_schema = schema->number;
 	}
-	t->dead = stream->state == SCDC_STATE_UNTRACKED;
+	t->dead = stream->state == SCDC_STATE_UNTRACKED || scdc_stream_given_up(stream);
 	if (t->dead)
 		return;
 
@@ -436,6 +437,14 @@ scdc_collect_event(ScdcTracked *t, ScdcSchema *schema, const ScdcEvent *event)
 		if (t->rewrite_seen)
 			return;				/* one for all rows of a rewritten table */
 		t->rewrite_seen = true;
+		if (t->stalled && !t->dead)
+		{
+			MemoryContext old = MemoryContextSwitchTo(collect_cxt);
+
+			t->dead = true;		/* from the next transaction on */
+			stalled_streams = lappend(stalled_streams, t);
+			MemoryContextSwitchTo(old);
+		}
 	}
 	if (t->open && (scdc_block_raw_size(t->builder) + size > block_limit() ||
 					t->info.schema_number != (schema ? schema->number : 0)))
@@ -475,7 +484,23 @@ scdc_collect_commit(void)
 	txn_decoded++;
 }
 
+void
+scdc_collect_stall(ScdcTracked *t, const char *reason)
+{
+	if (t->stalled == NULL)
+		t->stalled = MemoryContextStrdup(collect_cxt, reason);
+}
+
 /* ---- writing ---- */
+
+List *
+scdc_collect_stalled(void)
+{
+	List	   *result = stalled_streams;
+
+	stalled_streams = NIL;
+	return result;
+}
 
 bool
 scdc_collect_is_empty(void)

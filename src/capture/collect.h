@@ -41,7 +41,8 @@ typedef struct ScdcTracked
 	Oid			relid;
 	int			nidentity;		/* columns that identify a row; -1: not known yet */
 	AttrNumber	identity[INDEX_MAX_KEYS];
-	bool		dead;			/* untracked by now: its changes are thrown away */
+	bool		dead;			/* untracked or given up: its changes are thrown away */
+	char	   *stalled;		/* why a change of it could not be stored */
 	int64		last_version;
 	TimestampTz last_timestamp;
 	int32		last_schema;	/* number of the newest schema */
@@ -87,6 +88,12 @@ extern bool scdc_collect_begin_version(ScdcTracked *t);
 extern void scdc_collect_event(ScdcTracked *t, ScdcSchema *schema, const ScdcEvent *event);
 extern void scdc_collect_commit(void);
 
+/*
+ * A change of this stream cannot be stored: the stream is given up with this
+ * version, for which the caller collects a GAP event next.
+ */
+extern void scdc_collect_stall(ScdcTracked *t, const char *reason);
+
 /* Builders keep their memory, so those who build blocks take turns with them. */
 extern ScdcBlockBuilder *scdc_builder_get(void);
 extern void scdc_builder_put(ScdcBlockBuilder *builder);	/* empty */
@@ -96,6 +103,9 @@ extern void scdc_builder_put(ScdcBlockBuilder *builder);	/* empty */
 extern bool scdc_collect_is_empty(void);
 extern Size scdc_collect_size(void);	/* bytes that wait to be written, in memory */
 extern int64 scdc_collect_transactions(void);	/* decoded since the last call, of tracked tables or not */
+
+/* Streams to be given up with what scdc_collect_write will write; the list is the caller's. */
+extern List *scdc_collect_stalled(void);
 
 /* Writes everything collected to the open blocks table and empties the collector. */
 extern void scdc_collect_write(Relation blocks);

@@ -167,6 +167,43 @@ row_event(const ScdcSchema *schema, Relation rel, ReorderBufferChange *change)
 }
 
 /*
+ * The same, but a value that cannot be stored (too large, or its type's output
+ * function fails) must cost only its own table: false then, with the reason.
+ * Caught without a subtransaction, which is safe because decoding's
+ * transactions are aborted anyway; what is not about the value goes on up:
+ * lack of resources, I/O errors, shutdown, and the abort of a transaction
+ * that is decoded while it runs.
+ */
+static bool
+row_event_or_reason(const ScdcSchema *schema, Relation rel, ReorderBufferChange *change, ScdcEvent *event, char **reason)
+{
+	MemoryContext cxt = CurrentMemoryContext;
+	volatile bool ok = true;
+
+	PG_TRY();
+	{
+		*event = row_event(schema, rel, change);
+	}
+	PG_CATCH();
+	{
+		ErrorData  *e;
+		int			category = ERRCODE_TO_CATEGORY(geterrcode());
+
+		if (category == ERRCODE_TRANSACTION_ROLLBACK || category == ERRCODE_INSUFFICIENT_RESOURCES ||
+			category == ERRCODE_OPERATOR_INTERVENTION || category == ERRCODE_SYSTEM_ERROR)
+			PG_RE_THROW();
+		MemoryContextSwitchTo(cxt);
+		e = CopyErrorData();
+		FlushErrorState();
+		*reason = psprintf("%s (table \"%s\", transaction %u, WAL position %X/%X)",
+						   e->message, at.relname, at.xid, LSN_FORMAT_ARGS(at.lsn));
+		ok = false;
+	}
+	PG_END_TRY();
+	return ok;
+}
+
+/*
  * A change to a relation, of a committed transaction or (streamed) of one that
  * is still running.
  */
@@ -177,6 +214,7 @@ decode_change(ReorderBufferTXN *txn, Relation rel, ReorderBufferChange *change, 
 	ScdcTracked *t;
 	ScdcSchema *schema;
 	ScdcEvent	event;
+	char	   *reason;
 
 	/* the new heap of a rewritten table: its rows are no changes, but the table has other values now */
 	t = rewrite ? scdc_collect_lookup_rewritten(rel->rd_rel->relrewrite, &schema) : scdc_collect_lookup(rel, &schema);
@@ -188,8 +226,12 @@ decode_change(ReorderBufferTXN *txn, Relation rel, ReorderBufferChange *change, 
 		memset(&event, 0, sizeof(event));
 		event.kind = rewrite ? SCDC_EVENT_GAP : SCDC_EVENT_TRUNCATE;
 	}
-	else
-		event = row_event(schema, rel, change);
+	else if (!row_event_or_reason(schema, rel, change, &event, &reason))
+	{
+		memset(&event, 0, sizeof(event));
+		event.kind = SCDC_EVENT_GAP;
+		scdc_collect_stall(t, reason);
+	}
 
 	if (streamed)
 		scdc_streamed_event(txn->xid, change->txn->xid, t, schema, &event);

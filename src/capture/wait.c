@@ -16,6 +16,7 @@
 
 #include "capture/capture.h"
 #include "capture/wait.h"
+#include "log/rows.h"
 #include "shmem.h"
 #include "worker.h"
 
@@ -123,6 +124,7 @@ void
 scdc_capture_ensure(void)
 {
 	ScdcCaptureEntry *entry = scdc_entry_get(MyDatabaseId);
+	Oid			registry = scdc_table_oid(SCDC_REGISTRY);
 	bool		launched = false;
 	bool		no_slot = entry == NULL;
 
@@ -143,7 +145,12 @@ scdc_capture_ensure(void)
 			LWLockRelease(scdc_shared->lock);
 
 			if (pid != 0 && (state == SCDC_CAPTURE_RESERVED || state == SCDC_CAPTURE_RUNNING))
-				break;
+			{
+				if (entry->registry == registry)
+					break;
+				/* it serves an extension that was dropped, and is about to notice */
+				scdc_wake_capture(entry, GetXLogInsertRecPtr(), true);
+			}
 			if (launched && pid == 0 && failure_of(entry, &sqlstate, &error, &hint))
 			{
 				ConditionVariableCancelSleep();

@@ -23,6 +23,7 @@
 /* states of a stream; on disk */
 #define SCDC_STATE_LIVE			'l' /* being captured */
 #define SCDC_STATE_GAP			'g' /* given up: continuity was lost; -> u */
+#define SCDC_STATE_STALLED		's' /* given up: a change could not be stored; -> u */
 #define SCDC_STATE_DROPPED		'd' /* table dropped, log kept */
 #define SCDC_STATE_UNTRACKED	'u' /* log deleted; the row keeps the last version */
 
@@ -49,6 +50,13 @@ typedef struct ScdcStream
 	char	   *reason;			/* why it ended, or NULL */
 	ItemPointerData tid;		/* where the row is */
 } ScdcStream;
+
+/* Is the table still there, but captured no more?  The log ends with last_version, and a gap. */
+static inline bool
+scdc_stream_given_up(const ScdcStream *stream)
+{
+	return stream->state == SCDC_STATE_GAP || stream->state == SCDC_STATE_STALLED;
+}
 
 extern ScdcStream *scdc_stream_by_id(int64 stream_id, Snapshot snapshot);
 extern ScdcStream *scdc_stream_by_relid(Oid relid, Snapshot snapshot);	/* newest of that table, any state */

@@ -289,6 +289,11 @@ list_stream(ReturnSetInfo *result, const ScdcStream *stream, const CaptureStatus
 	}
 	else if (capture->inert)
 		status = "inert";
+	else if (stream->state == SCDC_STATE_STALLED)
+	{
+		status = "stalled";
+		error = stream->reason;
+	}
 	else if (stream->state == SCDC_STATE_GAP || has_gap)
 	{
 		status = "gap";

@@ -58,9 +58,6 @@ PG_FUNCTION_INFO_V1(streamcdc_track);
 PG_FUNCTION_INFO_V1(streamcdc_untrack);
 PG_FUNCTION_INFO_V1(streamcdc_sync);
 
-/* The last transaction of this session that tracked something. */
-static FullTransactionId tracking_xid = {0};
-
 static void
 must_be_owner(Oid relid)
 {
@@ -198,7 +195,7 @@ named_columns(Relation rel, ArrayType *columns, AttrNumber *result)
 		result[i] = get_attnum(RelationGetRelid(rel), name);
 		if (result[i] <= 0)
 			ereport(ERROR,
-					(errcode(ERRCODE_UNDEFINED_COLUMN),
+					(errcode(ERRCODE_INVALID_COLUMN_REFERENCE),
 					 errmsg("column \"%s\" of table \"%s\" does not exist", name, RelationGetRelationName(rel))));
 		for (int j = 0; j < i; j++)
 			if (result[j] == result[i])
@@ -390,7 +387,7 @@ streamcdc_track(PG_FUNCTION_ARGS)
 		ereport(ERROR,
 				(errcode(ERRCODE_DUPLICATE_OBJECT),
 				 errmsg("table \"%s\" is already tracked", RelationGetRelationName(rel)),
-				 before->state == SCDC_STATE_GAP ?
+				 scdc_stream_given_up(before) ?
 				 errhint("Its change log has ended with a gap; call stream_untrack() first to begin anew.") : 0));
 	UnregisterSnapshot(snapshot);
 
@@ -419,7 +416,6 @@ streamcdc_track(PG_FUNCTION_ARGS)
 	CommandCounterIncrement();
 	emit_message();
 	table_close(registry, NoLock);
-	tracking_xid = stream.tracked_xid;
 	scdc_hooks_tracking(stream.stream_id, stream.baseline);
 
 	if (acts_as_gap)
@@ -535,6 +531,29 @@ streamcdc_untrack(PG_FUNCTION_ARGS)
 	PG_RETURN_VOID();
 }
 
+/* Has the current transaction begun to track a table (and not rolled that back to a savepoint)? */
+static bool
+tracked_by_this_transaction(void)
+{
+	FullTransactionId xid = GetTopFullTransactionIdIfAny();
+	Snapshot	snapshot;
+	ListCell   *lc;
+	bool		result = false;
+
+	if (!FullTransactionIdIsValid(xid))
+		return false;
+	snapshot = RegisterSnapshot(GetLatestSnapshot());
+	foreach(lc, scdc_stream_list(snapshot))
+	{
+		ScdcStream *s = lfirst(lc);
+
+		if (s->state == SCDC_STATE_LIVE && FullTransactionIdEquals(s->tracked_xid, xid))
+			result = true;
+	}
+	UnregisterSnapshot(snapshot);
+	return result;
+}
+
 static bool
 baselines_complete(char **table_name)
 {
@@ -590,8 +609,7 @@ streamcdc_sync(PG_FUNCTION_ARGS)
 					 errmsg("timeout must not be negative")));
 		timeout = ms > INT_MAX ? INT_MAX : (long) ms;
 	}
-	if (FullTransactionIdIsValid(tracking_xid) &&
-		FullTransactionIdEquals(tracking_xid, GetTopFullTransactionIdIfAny()))
+	if (tracked_by_this_transaction())
 		ereport(ERROR,
 				(errcode(ERRCODE_ACTIVE_SQL_TRANSACTION),
 				 errmsg("cannot wait for capture in the transaction that began to track a table"),

@@ -244,7 +244,7 @@ scdc_range_versions(const ScdcRange *range, const ScdcTarget *target, bool check
 	if (range->empty)
 		return nothing;
 	check_retained(range, target);
-	if (check_end && target->stream->state == SCDC_STATE_GAP)
+	if (check_end && scdc_stream_given_up(target->stream))
 		check_continuous(range, target, snapshot);
 
 	if (range->kind == SCDC_RANGE_TIMESTAMPS)

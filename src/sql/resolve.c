@@ -200,7 +200,7 @@ check_rights(Oid relid, const char *name)
 static bool
 is_of_living(const ScdcStream *stream)
 {
-	return stream != NULL && (stream->state == SCDC_STATE_LIVE || stream->state == SCDC_STATE_GAP);
+	return stream != NULL && (stream->state == SCDC_STATE_LIVE || scdc_stream_given_up(stream));
 }
 
 bool

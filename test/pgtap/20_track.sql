@@ -84,8 +84,8 @@ SELECT throws_ok($$SELECT stream_track('identities', ARRAY['f'])$$, '42P10', NUL
 SELECT throws_ok($$SELECT stream_track('identities', ARRAY['b'])$$, '42P10', NULL, 'identity: nor some columns of one');
 SELECT throws_ok($$SELECT stream_track('identities', ARRAY['a', 'b', 'c'])$$, '42P10', NULL, 'identity: nor more than those');
 SELECT throws_ok($$SELECT stream_track('identities', ARRAY['a', 'f'])$$, '42P10', NULL, 'identity: nor with included columns');
-SELECT throws_ok($$SELECT stream_track('identities', ARRAY['x'])$$, '42703', NULL, 'identity: an unknown column');
-SELECT throws_ok($$SELECT stream_track('identities', ARRAY['ctid'])$$, '42703', NULL, 'identity: a system column');
+SELECT throws_ok($$SELECT stream_track('identities', ARRAY['x'])$$, '42P10', NULL, 'identity: an unknown column');
+SELECT throws_ok($$SELECT stream_track('identities', ARRAY['ctid'])$$, '42P10', NULL, 'identity: a system column');
 SELECT throws_ok($$SELECT stream_track('identities', ARRAY['a', 'a'])$$, '42701', NULL, 'identity: a column twice');
 SELECT throws_ok($$SELECT stream_track('identities', ARRAY['a', NULL])$$, '22004', NULL, 'identity: NULL as a column');
 SELECT throws_ok($$SELECT stream_track('identities', ARRAY[]::name[])$$, '22023', NULL, 'identity: no column');
