@@ -833,6 +833,7 @@ scdc_capture_main(Datum arg)
 		entry->pid = MyProcPid;
 		entry->latch = MyLatch;
 		entry->registry = InvalidOid;
+		pg_atomic_write_u64(&entry->baseline_taken, 0);	/* streams of a new extension are counted anew */
 		entry->state = SCDC_CAPTURE_STARTING;
 	}
 	else if (entry->pid == 0)
