@@ -38,6 +38,7 @@
 #include "utils/timestamp.h"
 
 #include "capture/baseline.h"
+#include "capture/wait.h"
 #include "hooks.h"
 #include "log/catalog.h"
 #include "log/rows.h"
@@ -265,7 +266,7 @@ process_utility(PlannedStmt *pstmt, const char *queryString, bool readOnlyTree, 
 		ScdcCaptureEntry *entry = scdc_entry_find(MyDatabaseId);
 
 		if (entry)
-			scdc_wake_capture(entry, GetXLogInsertRecPtr(), false);
+			scdc_wake_capture(entry, scdc_wal_target(), false);
 	}
 }
 

@@ -330,16 +330,26 @@ stream_message_cb(LogicalDecodingContext *ctx, ReorderBufferTXN *txn, XLogRecPtr
 static void
 stream_abort_cb(LogicalDecodingContext *ctx, ReorderBufferTXN *txn, XLogRecPtr abort_lsn)
 {
-	scdc_streamed_abort(rbtxn_is_known_subxact(txn) ? txn->toplevel_xid : txn->xid, txn->xid);
+	/* of a subtransaction: at commit it is missing from the list */
+	if (!rbtxn_is_known_subxact(txn))
+		scdc_streamed_abort(txn->xid);
 }
 
 static void
 stream_commit_cb(LogicalDecodingContext *ctx, ReorderBufferTXN *txn, XLogRecPtr commit_lsn)
 {
 	MemoryContext old = MemoryContextSwitchTo(change_cxt);
+	TransactionId *committed = MemoryContextAllocHuge(CurrentMemoryContext, sizeof(TransactionId) * ((Size) txn->nsubtxns + 1));
+	int			ncommitted = 0;
+	dlist_iter	iter;
+
+	/* a subtransaction that was rolled back has left the list */
+	committed[ncommitted++] = txn->xid;
+	dlist_foreach(iter, &txn->subtxns)
+		committed[ncommitted++] = dlist_container(ReorderBufferTXN, node, iter.cur)->xid;
 
 	begin_cb(ctx, txn);
-	if (scdc_streamed_commit(txn->xid))
+	if (scdc_streamed_commit(txn->xid, committed, ncommitted))
 		note_message(txn->xid);
 	scdc_collect_commit();
 	MemoryContextSwitchTo(old);

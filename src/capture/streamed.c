@@ -23,6 +23,7 @@
 
 /* Smaller than the log's blocks: there may be many at once, and they are not kept. */
 #define STREAMED_RAW_MAX	(256 * 1024)
+#define STREAMED_RAW_MIN	(8 * 1024)	/* below which compression does not pay */
 
 /* What one transaction did to one stream. */
 typedef struct Part
@@ -42,14 +43,12 @@ typedef struct Streamed
 	TransactionId xid;			/* hash key */
 	MemoryContext cxt;
 	Part	   *parts;
-	TransactionId *aborted;		/* subtransactions rolled back */
-	int			naborted;
-	int			aborted_size;
 	bool		message;
 } Streamed;
 
 static HTAB *transactions;
 static Size total_memory = 0;	/* of all spools */
+static int	open_builders = 0;	/* of all transactions */
 
 void
 scdc_streamed_init(void)
@@ -102,6 +101,7 @@ finish_block(Part *p)
 		return;
 	scdc_block_finish(p->builder, &block);
 	scdc_builder_put(p->builder);
+	open_builders--;
 	p->builder = NULL;
 
 	/* what all transactions together have in memory counts */
@@ -109,6 +109,15 @@ finish_block(Part *p)
 	total_memory += scdc_spool_memory(p->spool) - before;
 	pfree(block.versions);
 	pfree(block.changes);
+}
+
+/* Many blocks being built share what memory there is. */
+static Size
+block_limit(void)
+{
+	Size		share = (Size) scdc_capture_memory * 1024 / 4 / Max(open_builders, 1);
+
+	return Max(STREAMED_RAW_MIN, Min(share, STREAMED_RAW_MAX));
 }
 
 void
@@ -127,14 +136,17 @@ scdc_streamed_event(TransactionId xid, TransactionId subxid, ScdcTracked *t, Scd
 	else
 		p->gap_seen = false;
 
-	if (p->builder && (p->schema != schema || scdc_block_raw_size(p->builder) + size > STREAMED_RAW_MAX))
+	if (p->builder && (p->schema != schema || scdc_block_raw_size(p->builder) + size > block_limit()))
 		finish_block(p);
 	if (p->builder == NULL || p->run_xid != subxid)
 	{
 		ScdcVersion run = {0};
 
 		if (p->builder == NULL)
+		{
 			p->builder = scdc_builder_get();
+			open_builders++;
+		}
 		run.version = ++p->run;
 		run.xid = subxid;
 		scdc_block_begin_version(p->builder, &run);
@@ -164,6 +176,7 @@ forget(Streamed *s)
 			pfree(block.versions);
 			pfree(block.changes);
 			scdc_builder_put(p->builder);
+			open_builders--;
 		}
 		total_memory -= scdc_spool_memory(p->spool);
 		scdc_spool_free(p->spool);
@@ -173,26 +186,13 @@ forget(Streamed *s)
 }
 
 void
-scdc_streamed_abort(TransactionId xid, TransactionId subxid)
+scdc_streamed_abort(TransactionId xid)
 {
 	Streamed   *s = hash_search(transactions, &xid, HASH_FIND, NULL);
 
 	if (s == NULL)
 		return;					/* it did nothing to a tracked table */
-	if (xid == subxid)
-	{
-		forget(s);
-		return;
-	}
-	if (s->naborted == s->aborted_size)
-	{
-		s->aborted_size = Max(16, s->aborted_size * 2);
-		if (s->aborted)
-			s->aborted = repalloc_huge(s->aborted, sizeof(TransactionId) * s->aborted_size);
-		else
-			s->aborted = MemoryContextAlloc(s->cxt, sizeof(TransactionId) * s->aborted_size);
-	}
-	s->aborted[s->naborted++] = subxid;
+	forget(s);
 }
 
 static int
@@ -206,13 +206,13 @@ compare_xids(const void *a, const void *b)
 
 /* Hands on the events of one block that were not rolled back. */
 static void
-feed_block(const Streamed *s, ScdcTracked *t, ScdcSchema *schema, const ScdcBlock *block)
+feed_block(const TransactionId *committed, int ncommitted, ScdcTracked *t, ScdcSchema *schema, const ScdcBlock *block)
 {
 	ScdcBlockReader reader = {0};
 	ScdcEvent	event;
 	const ScdcVersion *run,
 			   *last_run = NULL;
-	bool		aborted = false;
+	bool		counts = false;
 	const char *error;
 	int			rc;
 
@@ -227,10 +227,9 @@ feed_block(const Streamed *s, ScdcTracked *t, ScdcSchema *schema, const ScdcBloc
 			TransactionId xid = (TransactionId) run->xid;
 
 			last_run = run;
-			aborted = s->naborted > 0 &&
-				bsearch(&xid, s->aborted, s->naborted, sizeof(TransactionId), compare_xids) != NULL;
+			counts = bsearch(&xid, committed, ncommitted, sizeof(TransactionId), compare_xids) != NULL;
 		}
-		if (!aborted && scdc_collect_begin_version(t))
+		if (counts && scdc_collect_begin_version(t))
 			scdc_collect_event(t, schema, &event);
 	}
 	if (rc < 0)
@@ -239,7 +238,7 @@ feed_block(const Streamed *s, ScdcTracked *t, ScdcSchema *schema, const ScdcBloc
 }
 
 bool
-scdc_streamed_commit(TransactionId xid)
+scdc_streamed_commit(TransactionId xid, TransactionId *committed, int ncommitted)
 {
 	Streamed   *s = hash_search(transactions, &xid, HASH_FIND, NULL);
 	bool		message;
@@ -247,7 +246,7 @@ scdc_streamed_commit(TransactionId xid)
 	if (s == NULL)
 		return false;
 	message = s->message;
-	qsort(s->aborted, s->naborted, sizeof(TransactionId), compare_xids);
+	qsort(committed, ncommitted, sizeof(TransactionId), compare_xids);
 	for (Part *p = s->parts; p; p = p->next)
 	{
 		ScdcSchema *schema;
@@ -256,7 +255,7 @@ scdc_streamed_commit(TransactionId xid)
 		finish_block(p);
 		scdc_spool_rewind(p->spool);
 		while (scdc_spool_next(p->spool, &schema, &block))
-			feed_block(s, p->tracked, schema, &block);
+			feed_block(committed, ncommitted, p->tracked, schema, &block);
 	}
 	forget(s);
 	return message;

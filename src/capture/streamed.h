@@ -11,7 +11,9 @@
  * collect.c as if they had just been decoded, an abort throws them away.
  *
  * The events of a rolled-back subtransaction are left out at commit; to that
- * end every event is kept with the xid that wrote it.
+ * end every event is kept with the xid that wrote it.  The commit says which
+ * subtransactions count: the reorder buffer does not tell of the abort of one
+ * whose changes it had on disk before it streamed them.
  *
  *-------------------------------------------------------------------------
  */
@@ -29,13 +31,15 @@ extern void scdc_streamed_event(TransactionId xid, TransactionId subxid, ScdcTra
 /* It carries a message of ours, which counts when it commits. */
 extern void scdc_streamed_message(TransactionId xid);
 
-/* A transaction, or one of its subtransactions, is rolled back. */
-extern void scdc_streamed_abort(TransactionId xid, TransactionId subxid);
+/* A transaction is rolled back. */
+extern void scdc_streamed_abort(TransactionId xid);
 
 /*
  * It has committed: hands its events to collect.c, between the caller's
  * scdc_collect_begin and scdc_collect_commit.  True if it carried a message.
+ * committed: its own xid and those of its subtransactions that were not rolled
+ * back; gets sorted.
  */
-extern bool scdc_streamed_commit(TransactionId xid);
+extern bool scdc_streamed_commit(TransactionId xid, TransactionId *committed, int ncommitted);
 
 #endif							/* SCDC_STREAMED_H */

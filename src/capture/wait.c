@@ -149,7 +149,7 @@ scdc_capture_ensure(void)
 				if (entry->registry == registry)
 					break;
 				/* it serves an extension that was dropped, and is about to notice */
-				scdc_wake_capture(entry, GetXLogInsertRecPtr(), true);
+				scdc_wake_capture(entry, scdc_wal_target(), true);
 			}
 			if (launched && pid == 0 && failure_of(entry, &sqlstate, &error, &hint))
 			{
