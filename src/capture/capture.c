@@ -271,17 +271,12 @@ confirm(void)
 static void
 delete_log(ScdcStream *s, Snapshot snapshot)
 {
-	ScdcBlockInfo last;
 	ScdcBaseline *baseline = scdc_baseline_read(s->stream_id, snapshot);
 
 	/* a copy under way has its hands on these rows, and we never wait for it; its end makes us look again */
 	if (baseline && scdc_baseline_is_active(entry, baseline->attempt))
 		return;
-	if (scdc_changelog_last(s->stream_id, snapshot, &last))
-		scdc_changelog_delete(s->stream_id);
-	scdc_schema_delete(s->stream_id, 0);
-	if (baseline)
-		scdc_baseline_delete(baseline);
+	scdc_stream_delete_log(s->stream_id, snapshot);
 }
 
 /*

@@ -23,7 +23,9 @@
 #include "utils/xid8.h"
 
 #include "log/catalog.h"
+#include "log/changelog.h"
 #include "log/rows.h"
+#include "log/schema.h"
 
 /* columns of streamcdc.streams */
 enum
@@ -315,6 +317,19 @@ scdc_baseline_delete(const ScdcBaseline *b)
 
 	scdc_row_delete(rel, &tid);
 	table_close(rel, NoLock);
+}
+
+void
+scdc_stream_delete_log(int64 stream_id, Snapshot snapshot)
+{
+	ScdcBaseline *baseline = scdc_baseline_read(stream_id, snapshot);
+	ScdcBlockInfo last;
+
+	if (scdc_changelog_last(stream_id, snapshot, &last))
+		scdc_changelog_delete(stream_id);
+	scdc_schema_delete(stream_id, 0);
+	if (baseline)
+		scdc_baseline_delete(baseline);
 }
 
 void

@@ -80,6 +80,9 @@ extern List *scdc_baseline_list(int64 attempt, Snapshot snapshot);
 extern void scdc_baseline_insert(const ScdcBaseline *baseline);
 extern void scdc_baseline_delete(const ScdcBaseline *baseline);
 
+/* Deletes what there is of an ended stream but its row: blocks, schemas, baseline. */
+extern void scdc_stream_delete_log(int64 stream_id, Snapshot snapshot);
+
 /* The registry; both call CacheInvalidateRelcacheByRelid, without which decoding would not notice. */
 extern void scdc_registry_insert(Oid relid, int64 stream_id, int64 base_version);
 extern bool scdc_registry_delete(Oid relid);

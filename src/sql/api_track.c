@@ -506,15 +506,9 @@ streamcdc_untrack(PG_FUNCTION_ARGS)
 	else
 	{
 		/* given up: its gap is its last version, and capture does not know it any more, so its log goes here */
-		ScdcBaseline *baseline;
-
 		stream->last_version++;
 		snapshot = RegisterSnapshot(GetLatestSnapshot());
-		scdc_changelog_delete(stream->stream_id);
-		scdc_schema_delete(stream->stream_id, 0);
-		baseline = scdc_baseline_read(stream->stream_id, snapshot);
-		if (baseline)
-			scdc_baseline_delete(baseline);
+		scdc_stream_delete_log(stream->stream_id, snapshot);
 		UnregisterSnapshot(snapshot);
 	}
 
