@@ -132,12 +132,8 @@ streams_to_copy(const ScdcVisibility *v, Snapshot snapshot, bool *waiting)
 	foreach(lc, scdc_stream_list(snapshot))
 	{
 		ScdcStream *s = lfirst(lc);
-		ScdcBaseline *b;
 
-		if (s->state != SCDC_STATE_LIVE || !s->baseline)
-			continue;
-		b = scdc_baseline_read(s->stream_id, snapshot);
-		if (b && b->complete)
+		if (s->state != SCDC_STATE_LIVE || scdc_baseline_is_complete(s, snapshot))
 			continue;
 		*waiting = true;
 		if (captured_is_visible(s, v, snapshot))

@@ -104,12 +104,6 @@ scdc_spool_append(ScdcSpool *spool, const void *meta, const ScdcBlock *block, Si
 	spool->memory += size;
 }
 
-bool
-scdc_spool_is_empty(const ScdcSpool *spool)
-{
-	return spool->first == NULL && spool->in_file == 0;
-}
-
 Size
 scdc_spool_memory(const ScdcSpool *spool)
 {

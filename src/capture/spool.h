@@ -24,7 +24,6 @@ extern ScdcSpool *scdc_spool_create(Size meta_size);
  */
 extern void scdc_spool_append(ScdcSpool *spool, const void *meta, const ScdcBlock *block, Size memory_max);
 
-extern bool scdc_spool_is_empty(const ScdcSpool *spool);
 extern Size scdc_spool_memory(const ScdcSpool *spool);
 
 /* Reads from the beginning; the block's bytes are valid until the next call.  False at the end. */

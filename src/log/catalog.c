@@ -265,7 +265,6 @@ append_baseline(Relation rel, HeapTuple tuple, Datum *values, bool *isnull, void
 	return true;
 }
 
-/* The baselines of one attempt, in order of stream_id. */
 List *
 scdc_baseline_list(int64 attempt, Snapshot snapshot)
 {
@@ -290,6 +289,17 @@ scdc_baseline_read(int64 stream_id, Snapshot snapshot)
 	ScanKeyInit(&key[0], Anum_baselines_stream_id, BTEqualStrategyNumber, F_INT8EQ, Int64GetDatum(stream_id));
 	scdc_rows_scan(SCDC_BASELINES, "baselines_id", 1, key, false, snapshot, read_baseline, &result);
 	return result;
+}
+
+bool
+scdc_baseline_is_complete(const ScdcStream *stream, Snapshot snapshot)
+{
+	ScdcBaseline *baseline;
+
+	if (!stream->baseline)
+		return true;
+	baseline = scdc_baseline_read(stream->stream_id, snapshot);
+	return baseline != NULL && baseline->complete;
 }
 
 void

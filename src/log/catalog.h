@@ -76,6 +76,11 @@ typedef struct ScdcBaseline
 } ScdcBaseline;
 
 extern ScdcBaseline *scdc_baseline_read(int64 stream_id, Snapshot snapshot);	/* NULL if none */
+
+/* Does the stream have its baseline, or need none? */
+extern bool scdc_baseline_is_complete(const ScdcStream *stream, Snapshot snapshot);
+
+/* The baselines of one attempt, in order of stream_id. */
 extern List *scdc_baseline_list(int64 attempt, Snapshot snapshot);
 extern void scdc_baseline_insert(const ScdcBaseline *baseline);
 extern void scdc_baseline_delete(const ScdcBaseline *baseline);

@@ -558,12 +558,8 @@ baselines_complete(char **table_name)
 	foreach(lc, scdc_stream_list(snapshot))
 	{
 		ScdcStream *s = lfirst(lc);
-		ScdcBaseline *b;
 
-		if (s->state != SCDC_STATE_LIVE || !s->baseline)
-			continue;
-		b = scdc_baseline_read(s->stream_id, snapshot);
-		if (b == NULL || !b->complete)
+		if (s->state == SCDC_STATE_LIVE && !scdc_baseline_is_complete(s, snapshot))
 		{
 			*table_name = s->table_name;
 			result = false;

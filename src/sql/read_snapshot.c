@@ -109,17 +109,6 @@ remember(Snapshot snapshot, bool waited)
 	remembered.lxid = MyProc->lxid;
 }
 
-static bool
-baseline_is_ready(const ScdcStream *stream, Snapshot snapshot)
-{
-	ScdcBaseline *baseline;
-
-	if (!stream->baseline)
-		return true;
-	baseline = scdc_baseline_read(stream->stream_id, snapshot);
-	return baseline != NULL && baseline->complete;
-}
-
 static void
 stalled(const ScdcTarget *target, const char *reason)
 {
@@ -217,7 +206,7 @@ wait_for_baseline(const ScdcTarget *target, TimestampTz deadline)
 	{
 		Snapshot	snapshot = RegisterSnapshot(GetLatestSnapshot());
 		ScdcStream *now = scdc_stream_by_id(target->stream->stream_id, snapshot);
-		bool		ready = now == NULL || now->state != SCDC_STATE_LIVE || baseline_is_ready(now, snapshot);
+		bool		ready = now == NULL || now->state != SCDC_STATE_LIVE || scdc_baseline_is_complete(now, snapshot);
 		long		left;
 
 		UnregisterSnapshot(snapshot);
@@ -318,7 +307,7 @@ scdc_read_begin(ScdcRead *read, const char *name, Oid relid)
 
 		if (statement_is_remembered())
 			reuse = target->stream->state != SCDC_STATE_LIVE ||
-				(remembered.waited && baseline_is_ready(target->stream, snapshot));
+				(remembered.waited && scdc_baseline_is_complete(target->stream, snapshot));
 		if (!reuse)
 		{
 			UnregisterSnapshot(snapshot);
@@ -328,7 +317,7 @@ scdc_read_begin(ScdcRead *read, const char *name, Oid relid)
 		}
 	}
 
-	if (!baseline_is_ready(target->stream, snapshot))
+	if (!scdc_baseline_is_complete(target->stream, snapshot))
 		baseline_incomplete(target);
 	read->target = target;
 	read->snapshot = snapshot;
