@@ -118,6 +118,23 @@ CREATE TABLE streamcdc.positions (
 CREATE INDEX positions_lsn ON streamcdc.positions (lsn);
 COMMENT ON TABLE streamcdc.positions IS 'up to where WAL has been turned into the change log; the greatest counts';
 
+-- what WAL does not carry, written by the commands that do it, and read under historic snapshots like the registry
+CREATE TABLE streamcdc.inbox (
+	xid xid8 NOT NULL,
+	entry bigint NOT NULL,
+	stream_id bigint NOT NULL,
+	relid oid NOT NULL,
+	kind "char" NOT NULL,
+	new_heap oid NOT NULL,
+	schema bytea,
+	old_schema bytea,
+	versions bytea,
+	changes bytea
+) WITH (user_catalog_table = true);
+ALTER TABLE streamcdc.inbox ALTER COLUMN versions SET STORAGE EXTERNAL, ALTER COLUMN changes SET STORAGE EXTERNAL;
+CREATE UNIQUE INDEX inbox_entry ON streamcdc.inbox (xid, entry);
+COMMENT ON TABLE streamcdc.inbox IS 'rows that TRUNCATE takes away and rewrites change, on their way to the capture worker';
+
 -- row_type tells the relation from a later one that got its OID
 CREATE TABLE streamcdc.changelogs (
 	relid oid NOT NULL,
@@ -138,6 +155,7 @@ ALTER TABLE streamcdc.schemas REPLICA IDENTITY NOTHING;
 ALTER TABLE streamcdc.blocks REPLICA IDENTITY NOTHING;
 ALTER TABLE streamcdc.slots REPLICA IDENTITY NOTHING;
 ALTER TABLE streamcdc.positions REPLICA IDENTITY NOTHING;
+ALTER TABLE streamcdc.inbox REPLICA IDENTITY NOTHING;
 ALTER TABLE streamcdc.changelogs REPLICA IDENTITY NOTHING;
 
 -- the log holds deleted rows and old values: nobody reads it but through the functions, which check rights
@@ -160,6 +178,12 @@ RETURNS void
 AS 'MODULE_PATHNAME', 'streamcdc_untrack'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
 COMMENT ON FUNCTION stream_untrack(regclass) IS 'stop capturing a table and delete its change log';
+
+CREATE FUNCTION stream_alter(table_name regclass, retention interval DEFAULT NULL, on_truncate text DEFAULT NULL)
+RETURNS void
+AS 'MODULE_PATHNAME', 'streamcdc_alter'
+LANGUAGE C VOLATILE PARALLEL UNSAFE;
+COMMENT ON FUNCTION stream_alter(regclass, interval, text) IS 'change how a tracked table is tracked';
 
 CREATE FUNCTION stream_sync(timeout interval DEFAULT '10 s')
 RETURNS pg_lsn

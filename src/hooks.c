@@ -39,6 +39,7 @@
 
 #include "capture/baseline.h"
 #include "capture/wait.h"
+#include "ddl/ddl.h"
 #include "hooks.h"
 #include "log/catalog.h"
 #include "log/rows.h"
@@ -211,6 +212,25 @@ run_utility(PlannedStmt *pstmt, const char *queryString, bool readOnlyTree, Proc
 		standard_ProcessUtility(pstmt, queryString, readOnlyTree, context, params, queryEnv, dest, qc);
 }
 
+/* An ALTER TABLE that may rewrite a tracked table, see ddl/rewrite.c. */
+static void
+run_alter(ScdcAlter *alter, PlannedStmt *pstmt, const char *queryString, bool readOnlyTree, ProcessUtilityContext context,
+		  ParamListInfo params, QueryEnvironment *queryEnv, DestReceiver *dest, QueryCompletion *qc)
+{
+	PG_TRY();
+	{
+		run_utility(pstmt, queryString, readOnlyTree, context, params, queryEnv, dest, qc);
+		scdc_after_alter(alter);
+	}
+	PG_CATCH();
+	{
+		scdc_alter_end(alter);
+		PG_RE_THROW();
+	}
+	PG_END_TRY();
+	scdc_alter_end(alter);
+}
+
 /*
  * DROP EXTENSION takes our tables' locks in an order of its own, which could
  * cross with the order of those who use them.  With the registry locked first
@@ -245,6 +265,7 @@ process_utility(PlannedStmt *pstmt, const char *queryString, bool readOnlyTree, 
 	Oid			dboid = database_to_be_free(pstmt->utilityStmt);
 	bool		commits_prepared = IsA(pstmt->utilityStmt, TransactionStmt) &&
 	((TransactionStmt *) pstmt->utilityStmt)->kind == TRANS_STMT_COMMIT_PREPARED;
+	ScdcAlter  *alter = NULL;
 
 	if (OidIsValid(dboid))
 	{
@@ -258,7 +279,15 @@ process_utility(PlannedStmt *pstmt, const char *queryString, bool readOnlyTree, 
 	if (IsA(pstmt->utilityStmt, DropStmt) && ((DropStmt *) pstmt->utilityStmt)->removeType == OBJECT_EXTENSION)
 		before_drop_extension((DropStmt *) pstmt->utilityStmt);
 
-	run_utility(pstmt, queryString, readOnlyTree, context, params, queryEnv, dest, qc);
+	if (IsA(pstmt->utilityStmt, TruncateStmt))
+		scdc_before_truncate((TruncateStmt *) pstmt->utilityStmt);
+	if (IsA(pstmt->utilityStmt, AlterTableStmt))
+		alter = scdc_before_alter((AlterTableStmt *) pstmt->utilityStmt);
+
+	if (alter)
+		run_alter(alter, pstmt, queryString, readOnlyTree, context, params, queryEnv, dest, qc);
+	else
+		run_utility(pstmt, queryString, readOnlyTree, context, params, queryEnv, dest, qc);
 
 	if (commits_prepared)
 	{
@@ -307,6 +336,8 @@ object_access(ObjectAccessType access, Oid classId, Oid objectId, int subId, voi
 	if (prev_object_access)
 		prev_object_access(access, classId, objectId, subId, arg);
 
+	if (access == OAT_POST_CREATE && classId == RelationRelationId && subId == 0)
+		scdc_alter_new_relation(objectId);
 	if (access != OAT_DROP || classId != RelationRelationId || subId != 0 || !IsTransactionState() ||
 		objectId < FirstNormalObjectId || get_rel_relkind(objectId) != RELKIND_RELATION ||
 		get_rel_persistence(objectId) == RELPERSISTENCE_TEMP)

@@ -37,6 +37,7 @@
 #include "capture/capture.h"
 #include "capture/collect.h"
 #include "capture/decode.h"
+#include "capture/inbox_reader.h"
 #include "capture/slot.h"
 #include "capture/spool.h"
 #include "capture/streamed.h"
@@ -172,7 +173,7 @@ end_write(void)
 	replorigin_session_origin = InvalidRepOriginId;
 }
 
-/* Streams with a change that could not be stored end with the version before it; the others go on. */
+/* Streams with a change that could not be stored, or made UNLOGGED, end with the version before it; the others go on. */
 static void
 give_up_stalled(List *stalled)
 {
@@ -192,8 +193,8 @@ give_up_stalled(List *stalled)
 				 errdetail_internal("%s", t->stalled)));
 		if (s == NULL || s->state != SCDC_STATE_LIVE)
 			continue;
-		s->state = SCDC_STATE_STALLED;
-		s->reason = t->stalled;
+		s->state = t->ended_state;
+		s->reason = unconstify(char *, t->stalled);
 		s->last_version = t->last_version - 1;
 		scdc_stream_replace(s);
 		scdc_registry_delete(s->relid);
@@ -226,6 +227,7 @@ store(void)
 	scdc_collect_write(blocks);
 	table_close(blocks, NoLock);
 	give_up_stalled(stalled);
+	scdc_inbox_clean(position);
 	positions = scdc_table_open(SCDC_POSITIONS, RowExclusiveLock);
 	scdc_position_insert(positions, position);
 	table_close(positions, NoLock);
@@ -802,6 +804,9 @@ capture(void)
 	scdc_slot_open(slot_name, stored_position);
 	stored_at = GetCurrentTimestamp();
 	pg_atomic_write_u64(&entry->confirmed, MyReplicationSlot->data.confirmed_flush);
+	begin_write();
+	scdc_inbox_note_left_over();
+	end_write();
 	load_streams();
 	registry_changed = true;	/* perhaps everything was untracked while we were away */
 	set_state(SCDC_CAPTURE_RUNNING);

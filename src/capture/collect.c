@@ -280,6 +280,24 @@ relation_entry(Oid relid)
 	return e;
 }
 
+/* Gives a schema (in collect_cxt) its number; it is written with what is collected. */
+static void
+number_schema(ScdcTracked *t, ScdcSchema *schema)
+{
+	schema->number = ++t->last_schema;
+	new_schemas = lappend(new_schemas, schema);
+}
+
+/* A new one in force; the old one may still wait in new_schemas. */
+static void
+set_schema(ScdcTracked *t, ScdcSchema *schema)
+{
+	number_schema(t, schema);
+	if (t->schema)
+		t->previous_schema = t->schema;
+	t->schema = schema;
+}
+
 /* The relation's columns may have changed since we looked: a new schema number then. */
 static void
 check_schema(ScdcTracked *t, Relation rel)
@@ -288,12 +306,41 @@ check_schema(ScdcTracked *t, Relation rel)
 	ScdcSchema *schema = scdc_schema_of_relation(rel, t->stream_id, t->identity, t->nidentity);
 
 	if (t->schema == NULL || !scdc_schema_equal(schema, t->schema))
-	{
-		schema->number = ++t->last_schema;
-		t->schema = schema;		/* the old one may still wait in new_schemas */
-		new_schemas = lappend(new_schemas, schema);
-	}
+		set_schema(t, schema);
 	MemoryContextSwitchTo(old);
+}
+
+ScdcTracked *
+scdc_collect_stream(int64 stream_id, Oid relid)
+{
+	ScdcTracked *t = scdc_collect_find(stream_id);
+
+	if (t == NULL)
+		t = relation_entry(relid)->tracked;
+	return t && t->stream_id == stream_id ? t : NULL;
+}
+
+ScdcSchema *
+scdc_collect_adopt_schema(ScdcTracked *t, ScdcBytes packed, bool old)
+{
+	ScdcSchema *schema = scdc_schema_unpack(packed);
+	MemoryContext before;
+
+	if (t->schema && scdc_schema_equal(schema, t->schema))
+		return t->schema;
+	if (old && t->previous_schema && scdc_schema_equal(schema, t->previous_schema))
+		return t->previous_schema;
+	before = MemoryContextSwitchTo(collect_cxt);
+	schema = scdc_schema_unpack(packed);
+	if (old)
+	{
+		number_schema(t, schema);
+		t->previous_schema = schema;
+	}
+	else
+		set_schema(t, schema);
+	MemoryContextSwitchTo(before);
+	return schema;
 }
 
 /* First change of this transaction to this stream: does it count, and as which version? */
@@ -301,7 +348,7 @@ static void
 begin_version(ScdcTracked *t)
 {
 	t->txn_number = txn_number;
-	t->rewrite_seen = false;
+	t->gap_seen = false;
 	t->skip = t->dead || (t->baseline && scdc_visibility_includes(t->baseline, txn_xid));
 	if (t->skip)
 		return;
@@ -434,9 +481,14 @@ scdc_collect_event(ScdcTracked *t, ScdcSchema *schema, const ScdcEvent *event)
 
 	if (event->kind == SCDC_EVENT_GAP)
 	{
-		if (t->rewrite_seen)
-			return;				/* one for all rows of a rewritten table */
-		t->rewrite_seen = true;
+		if (event->flags & SCDC_EVENT_ENDS && t->stalled == NULL)
+		{
+			t->stalled = "The table was made UNLOGGED, and changes of unlogged tables are not in WAL.";
+			t->ended_state = SCDC_STATE_GAP;
+		}
+		if (t->gap_seen && (t->stalled == NULL || t->dead))
+			return;				/* one is enough */
+		t->gap_seen = true;
 		if (t->stalled && !t->dead)
 		{
 			MemoryContext old = MemoryContextSwitchTo(collect_cxt);
@@ -488,7 +540,10 @@ void
 scdc_collect_stall(ScdcTracked *t, const char *reason)
 {
 	if (t->stalled == NULL)
+	{
 		t->stalled = MemoryContextStrdup(collect_cxt, reason);
+		t->ended_state = SCDC_STATE_STALLED;
+	}
 }
 
 /* ---- writing ---- */

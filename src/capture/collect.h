@@ -42,17 +42,19 @@ typedef struct ScdcTracked
 	int			nidentity;		/* columns that identify a row; -1: not known yet */
 	AttrNumber	identity[INDEX_MAX_KEYS];
 	bool		dead;			/* untracked or given up: its changes are thrown away */
-	char	   *stalled;		/* why a change of it could not be stored */
+	const char *stalled;		/* why it is given up at the next gap, or was ... */
+	char		ended_state;	/* ... and what it is then: SCDC_STATE_STALLED or SCDC_STATE_GAP */
 	int64		last_version;
 	TimestampTz last_timestamp;
 	int32		last_schema;	/* number of the newest schema */
 	ScdcSchema *schema;			/* in force; NULL until the first change is seen */
+	ScdcSchema *previous_schema;	/* the one before it, or before a rewrite; or NULL */
 	ScdcVisibility *baseline;	/* transactions that the baseline already contains; NULL: none taken */
 
 	/* the transaction being decoded */
 	uint64		txn_number;		/* last one that touched this stream */
 	bool		skip;			/* it is in the baseline */
-	bool		rewrite_seen;	/* it rewrote the table, and that is told already */
+	bool		gap_seen;		/* it has a gap, and that is told already */
 	ScdcVersion version;
 
 	/* the block being built */
@@ -81,6 +83,19 @@ extern void scdc_collect_begin(uint64 xid, TimestampTz commit_time, XLogRecPtr e
 extern ScdcTracked *scdc_collect_lookup(Relation rel, ScdcSchema **schema);
 extern ScdcTracked *scdc_collect_lookup_rewritten(Oid relid, ScdcSchema **schema);
 
+/*
+ * The stream that rows of a table in the inbox belong to; NULL if it is not
+ * tracked (any more).
+ */
+extern ScdcTracked *scdc_collect_stream(int64 stream_id, Oid relid);
+
+/*
+ * A schema that the inbox brings along (scdc_schema_pack), with its number;
+ * old: of the images before a rewrite, so that it is not the one in force
+ * from here on.
+ */
+extern ScdcSchema *scdc_collect_adopt_schema(ScdcTracked *t, ScdcBytes packed, bool old);
+
 /* The transaction makes a version of this stream, once.  False: its changes are not captured. */
 extern bool scdc_collect_begin_version(ScdcTracked *t);
 
@@ -90,7 +105,8 @@ extern void scdc_collect_commit(void);
 
 /*
  * A change of this stream cannot be stored: the stream is given up with this
- * version, for which the caller collects a GAP event next.
+ * version, for which the caller collects a GAP event next.  (A GAP event with
+ * SCDC_EVENT_ENDS gives it up by itself.)
  */
 extern void scdc_collect_stall(ScdcTracked *t, const char *reason);
 

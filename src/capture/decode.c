@@ -26,13 +26,20 @@
 
 #include "capture/collect.h"
 #include "capture/decode.h"
+#include "capture/inbox_reader.h"
 #include "capture/streamed.h"
 #include "compat.h"
+#include "ddl/inbox.h"
 #include "log/image.h"
 
 static bool is_capture_worker = false;
 static List *messages = NIL;		/* xids (as OIDs) of the transactions that had one */
 static MemoryContext change_cxt;	/* reset after each change */
+static ScdcCommands commands;	/* of the transaction being decoded, unless it still runs */
+
+/* What is being decoded; running: a transaction that has not ended yet (streamed.h). */
+static ReorderBufferTXN *txn_now;
+static bool running;
 
 /* For the error context: what is being decoded. */
 static struct
@@ -48,6 +55,7 @@ scdc_decode_init(void)
 {
 	is_capture_worker = true;
 	change_cxt = AllocSetContextCreate(TopMemoryContext, "streamcdc change", ALLOCSET_DEFAULT_SIZES);
+	commands.cxt = AllocSetContextCreate(TopMemoryContext, "streamcdc commands", ALLOCSET_SMALL_SIZES);
 }
 
 bool
@@ -84,8 +92,12 @@ note_message(TransactionId xid)
 static void
 error_context(void *arg)
 {
-	errcontext("while capturing a change of table \"%s\" (%u) in transaction %u, WAL position %X/%X",
-			   at.relname, at.relid, at.xid, LSN_FORMAT_ARGS(at.lsn));
+	if (OidIsValid(at.relid))
+		errcontext("while capturing a change of table \"%s\" (%u) in transaction %u, WAL position %X/%X",
+				   at.relname, at.relid, at.xid, LSN_FORMAT_ARGS(at.lsn));
+	else
+		errcontext("while reading the inbox of transaction %u, WAL position %X/%X",
+				   at.xid, LSN_FORMAT_ARGS(at.lsn));
 }
 
 static void
@@ -122,9 +134,36 @@ full_xid(TransactionId xid)
 	return U64FromFullTransactionId(recent) + (int32) (xid - XidFromFullTransactionId(recent));
 }
 
+/* Where decoding is in the transaction's commands; without create NULL if there is nothing to know. */
+static ScdcCommands *
+commands_now(bool create)
+{
+	return running ? scdc_streamed_commands(txn_now->xid, create) : &commands;
+}
+
+static void
+forget_commands(void)
+{
+	if (commands.entry == 0 && commands.truncated == NIL && commands.rewrites == NIL)
+		return;
+	MemoryContextReset(commands.cxt);
+	commands.entry = 0;
+	commands.truncated = commands.rewrites = NIL;
+}
+
+static void
+take_event(TransactionId subxid, ScdcTracked *t, ScdcSchema *schema, const ScdcEvent *event)
+{
+	if (running)
+		scdc_streamed_event(txn_now->xid, subxid, t, schema, event);
+	else if (scdc_collect_begin_version(t))
+		scdc_collect_event(t, schema, event);
+}
+
 static void
 begin_cb(LogicalDecodingContext *ctx, ReorderBufferTXN *txn)
 {
+	forget_commands();
 	scdc_collect_begin(full_xid(txn->xid), txn->xact_time.commit_time, txn->end_lsn, txn->origin_id);
 }
 
@@ -203,28 +242,42 @@ row_event_or_reason(const ScdcSchema *schema, Relation rel, ReorderBufferChange 
 	return ok;
 }
 
-/*
- * A change to a relation, of a committed transaction or (streamed) of one that
- * is still running.
- */
+/* A change to a relation. */
 static void
-decode_change(ReorderBufferTXN *txn, Relation rel, ReorderBufferChange *change, bool streamed)
+decode_change(Relation rel, ReorderBufferChange *change)
 {
-	bool		rewrite = OidIsValid(rel->rd_rel->relrewrite);
+	bool		truncate = change->action == REORDER_BUFFER_CHANGE_TRUNCATE;
+	Oid			rewritten = rel->rd_rel->relrewrite;
+	ScdcCommands *c;
 	ScdcTracked *t;
 	ScdcSchema *schema;
 	ScdcEvent	event;
 	char	   *reason;
 
-	/* the new heap of a rewritten table: its rows are no changes, but the table has other values now */
-	t = rewrite ? scdc_collect_lookup_rewritten(rel->rd_rel->relrewrite, &schema) : scdc_collect_lookup(rel, &schema);
-	if (t == NULL || (!streamed && !scdc_collect_begin_version(t)))
+	if (rel->rd_rel->relkind == RELKIND_PARTITIONED_TABLE)
+		return;					/* truncated; it has no rows, and its partitions are told of too */
+
+	/* the new heap of a rewritten table: its rows are no changes, but the table may have other values now */
+	t = OidIsValid(rewritten) ? scdc_collect_lookup_rewritten(rewritten, &schema) : scdc_collect_lookup(rel, &schema);
+	if (t == NULL)
+		return;
+	if (OidIsValid(rewritten))
+	{
+		scdc_commands_rewriting(commands_now(true), RelationGetRelid(rel), change->txn->xid, t, schema);
+		return;
+	}
+	c = commands_now(false);
+	if (truncate && c && scdc_commands_truncated(c, RelationGetRelid(rel)))
+		return;
+	if (c && c->rewrites != NIL)
+		scdc_commands_settle(c, t, take_event);
+	if (!running && !scdc_collect_begin_version(t))
 		return;
 
-	if (rewrite || change->action == REORDER_BUFFER_CHANGE_TRUNCATE)
+	if (truncate)
 	{
 		memset(&event, 0, sizeof(event));
-		event.kind = rewrite ? SCDC_EVENT_GAP : SCDC_EVENT_TRUNCATE;
+		event.kind = SCDC_EVENT_TRUNCATE;
 	}
 	else if (!row_event_or_reason(schema, rel, change, &event, &reason))
 	{
@@ -233,32 +286,38 @@ decode_change(ReorderBufferTXN *txn, Relation rel, ReorderBufferChange *change, 
 		scdc_collect_stall(t, reason);
 	}
 
-	if (streamed)
-		scdc_streamed_event(txn->xid, change->txn->xid, t, schema, &event);
-	else
-		scdc_collect_event(t, schema, &event);
+	take_event(change->txn->xid, t, schema, &event);
 }
 
-/* Runs decode_change with its error context and memory. */
+/*
+ * Decodes a change (or, with rel NULL, a message that says to look into the
+ * inbox) with its error context and memory, of a committed transaction or of one that is still running.
+ */
 static void
-decode_change_safely(ReorderBufferTXN *txn, Relation rel, ReorderBufferChange *change, bool streamed)
+decode_safely(ReorderBufferTXN *txn, bool still_running, XLogRecPtr lsn, Relation rel, ReorderBufferChange *change)
 {
 	MemoryContext old;
 	ErrorContextCallback callback;
 
 	CHECK_FOR_INTERRUPTS();
 
+	txn_now = txn;
+	running = still_running;
 	at.xid = txn->xid;
-	at.lsn = change->lsn;
-	at.relid = RelationGetRelid(rel);
-	strlcpy(at.relname, RelationGetRelationName(rel), NAMEDATALEN);
+	at.lsn = lsn;
+	at.relid = rel ? RelationGetRelid(rel) : InvalidOid;
+	if (rel)
+		strlcpy(at.relname, RelationGetRelationName(rel), NAMEDATALEN);
 	callback.callback = error_context;
 	callback.arg = NULL;
 	callback.previous = error_context_stack;
 	error_context_stack = &callback;
 
 	old = MemoryContextSwitchTo(change_cxt);
-	decode_change(txn, rel, change, streamed);
+	if (rel)
+		decode_change(rel, change);
+	else
+		scdc_inbox_read(commands_now(true), full_xid(txn->xid), take_event);
 	MemoryContextSwitchTo(old);
 	MemoryContextReset(change_cxt);
 
@@ -268,7 +327,7 @@ decode_change_safely(ReorderBufferTXN *txn, Relation rel, ReorderBufferChange *c
 static void
 change_cb(LogicalDecodingContext *ctx, ReorderBufferTXN *txn, Relation rel, ReorderBufferChange *change)
 {
-	decode_change_safely(txn, rel, change, false);
+	decode_safely(txn, false, change->lsn, rel, change);
 }
 
 static void
@@ -276,20 +335,40 @@ truncate_cb(LogicalDecodingContext *ctx, ReorderBufferTXN *txn, int nrelations, 
 			ReorderBufferChange *change)
 {
 	for (int i = 0; i < nrelations; i++)
-		decode_change_safely(txn, relations[i], change, false);
+		decode_safely(txn, false, change->lsn, relations[i], change);
 }
 
 static void
 commit_cb(LogicalDecodingContext *ctx, ReorderBufferTXN *txn, XLogRecPtr commit_lsn)
 {
+	MemoryContext old = MemoryContextSwitchTo(change_cxt);
+
+	txn_now = txn;
+	running = false;
+	scdc_commands_settle(&commands, NULL, take_event);
+	if (commands.entry > 0)
+		scdc_inbox_note_taken(full_xid(txn->xid));
 	scdc_collect_commit();
+	MemoryContextSwitchTo(old);
+	MemoryContextReset(change_cxt);
+}
+
+/* Is it about the inbox?  If so, it is not about what is tracked. */
+static bool
+is_about_inbox(Size size, const char *text)
+{
+	return size == strlen(SCDC_INBOX_MESSAGE) && memcmp(text, SCDC_INBOX_MESSAGE, size) == 0;
 }
 
 static void
 message_cb(LogicalDecodingContext *ctx, ReorderBufferTXN *txn, XLogRecPtr message_lsn, bool transactional,
-		const char *prefix, Size size, const char *text)
+		   const char *prefix, Size size, const char *text)
 {
-	if (transactional && strcmp(prefix, SCDC_MESSAGE_PREFIX) == 0)
+	if (!transactional || strcmp(prefix, SCDC_MESSAGE_PREFIX) != 0)
+		return;
+	if (is_about_inbox(size, text))
+		decode_safely(txn, false, message_lsn, NULL, NULL);
+	else
 		note_message(txn->xid);
 }
 
@@ -308,7 +387,7 @@ stream_stop_cb(LogicalDecodingContext *ctx, ReorderBufferTXN *txn)
 static void
 stream_change_cb(LogicalDecodingContext *ctx, ReorderBufferTXN *txn, Relation rel, ReorderBufferChange *change)
 {
-	decode_change_safely(txn, rel, change, true);
+	decode_safely(txn, true, change->lsn, rel, change);
 }
 
 static void
@@ -316,14 +395,18 @@ stream_truncate_cb(LogicalDecodingContext *ctx, ReorderBufferTXN *txn, int nrela
 				   ReorderBufferChange *change)
 {
 	for (int i = 0; i < nrelations; i++)
-		decode_change_safely(txn, relations[i], change, true);
+		decode_safely(txn, true, change->lsn, relations[i], change);
 }
 
 static void
 stream_message_cb(LogicalDecodingContext *ctx, ReorderBufferTXN *txn, XLogRecPtr message_lsn, bool transactional,
 				  const char *prefix, Size size, const char *text)
 {
-	if (transactional && strcmp(prefix, SCDC_MESSAGE_PREFIX) == 0)
+	if (!transactional || strcmp(prefix, SCDC_MESSAGE_PREFIX) != 0)
+		return;
+	if (is_about_inbox(size, text))
+		decode_safely(txn, true, message_lsn, NULL, NULL);
+	else
 		scdc_streamed_message(txn->xid);
 }
 
@@ -342,12 +425,22 @@ stream_commit_cb(LogicalDecodingContext *ctx, ReorderBufferTXN *txn, XLogRecPtr 
 	TransactionId *committed = MemoryContextAllocHuge(CurrentMemoryContext, sizeof(TransactionId) * ((Size) txn->nsubtxns + 1));
 	int			ncommitted = 0;
 	dlist_iter	iter;
+	ScdcCommands *c;
 
 	/* a subtransaction that was rolled back has left the list */
 	committed[ncommitted++] = txn->xid;
 	dlist_foreach(iter, &txn->subtxns)
 		committed[ncommitted++] = dlist_container(ReorderBufferTXN, node, iter.cur)->xid;
 
+	txn_now = txn;
+	running = true;
+	c = commands_now(false);
+	if (c)
+	{
+		scdc_commands_settle(c, NULL, take_event);
+		if (c->entry > 0)
+			scdc_inbox_note_taken(full_xid(txn->xid));
+	}
 	begin_cb(ctx, txn);
 	if (scdc_streamed_commit(txn->xid, committed, ncommitted))
 		note_message(txn->xid);

@@ -10,8 +10,9 @@
 
 /*
  * Transactional messages of ours: a hint that stream_track or stream_untrack
- * has been at work in the transaction.  Anybody can write such a message, so
- * it only makes capture look at its tables.
+ * has been at work in the transaction, or that a command has left something
+ * in the inbox (ddl/inbox.h).  Anybody can write such a message, so it only
+ * makes capture look at its tables.
  */
 #define SCDC_MESSAGE_PREFIX "streamcdc"
 

@@ -34,7 +34,7 @@ typedef struct Part
 	ScdcBlockBuilder *builder;	/* NULL: none is */
 	int64		run;			/* number of the current run of events ... */
 	TransactionId run_xid;		/* ... and who wrote them */
-	bool		gap_seen;		/* a rewrite need not be told for each of its rows */
+	bool		gap_seen;		/* a gap need not be told for each row that makes it */
 	ScdcSpool  *spool;			/* finished blocks; their schema goes with them */
 } Part;
 
@@ -43,6 +43,7 @@ typedef struct Streamed
 	TransactionId xid;			/* hash key */
 	MemoryContext cxt;
 	Part	   *parts;
+	ScdcCommands commands;
 	bool		message;
 } Streamed;
 
@@ -70,6 +71,7 @@ streamed_entry(TransactionId xid)
 	{
 		memset((char *) s + sizeof(TransactionId), 0, sizeof(Streamed) - sizeof(TransactionId));
 		s->cxt = AllocSetContextCreate(TopMemoryContext, "streamcdc streamed transaction", ALLOCSET_SMALL_SIZES);
+		s->commands.cxt = s->cxt;
 	}
 	return s;
 }
@@ -127,7 +129,7 @@ scdc_streamed_event(TransactionId xid, TransactionId subxid, ScdcTracked *t, Scd
 	Part	   *p = part_of(streamed_entry(xid), t);
 	uint64		size = (uint64) event->old_image.len + event->new_image.len;
 
-	if (event->kind == SCDC_EVENT_GAP)
+	if (event->kind == SCDC_EVENT_GAP && (event->flags & SCDC_EVENT_ENDS) == 0)
 	{
 		if (p->gap_seen && p->run_xid == subxid)
 			return;
@@ -154,6 +156,14 @@ scdc_streamed_event(TransactionId xid, TransactionId subxid, ScdcTracked *t, Scd
 		p->schema = schema;
 	}
 	scdc_block_add(p->builder, event);
+}
+
+ScdcCommands *
+scdc_streamed_commands(TransactionId xid, bool create)
+{
+	Streamed   *s = create ? streamed_entry(xid) : hash_search(transactions, &xid, HASH_FIND, NULL);
+
+	return s ? &s->commands : NULL;
 }
 
 void

@@ -21,12 +21,16 @@
 #define SCDC_STREAMED_H
 
 #include "capture/collect.h"
+#include "capture/inbox_reader.h"
 
 extern void scdc_streamed_init(void);
 
 /* One event of a running transaction; subxid is its own or a subtransaction's. */
 extern void scdc_streamed_event(TransactionId xid, TransactionId subxid, ScdcTracked *t, ScdcSchema *schema,
 								const ScdcEvent *event);
+
+/* Where decoding is in its commands; made when there is none, with create. */
+extern ScdcCommands *scdc_streamed_commands(TransactionId xid, bool create);
 
 /* It carries a message of ours, which counts when it commits. */
 extern void scdc_streamed_message(TransactionId xid);

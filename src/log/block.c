@@ -25,7 +25,9 @@
  * The raw payload of "changes" is the events, one after the other.  Which of
  * them belong to which version follows from the counts in the directory:
  *
- *		byte	bits 0-2 kind, bit 3 "no old image", bits 4-7 flags
+ *		byte	bits 0-2 kind, bit 3 "no old image", bits 4-7 flags: 1 incomplete,
+ *				2 the old image is under another schema, 4 the stream ends
+ *		with flag 2: zigzag, number of that schema
  *		old image (UPDATE, DELETE, unless absent): varint length, bytes
  *		new image of an INSERT, or of an UPDATE without old image:
  *				varint length, bytes
@@ -92,13 +94,14 @@
 /* room in front of the directory for the count, which is known last */
 #define DIRECTORY_RESERVE	VARINT32_MAX
 
-/* one head byte and at most four varints: old length, prefix, suffix, middle */
-#define EVENT_OVERHEAD_MAX	(1 + 4 * VARINT32_MAX)
+/* one head byte and at most five varints: old schema, old length, prefix, suffix, middle */
+#define EVENT_OVERHEAD_MAX	(1 + VARINT64_MAX + 4 * VARINT32_MAX)
 
 #define EVENT_KIND_MASK		0x07
 #define EVENT_NO_OLD_IMAGE	0x08
 #define EVENT_FLAGS_SHIFT	4
-#define EVENT_FLAGS_KNOWN	SCDC_EVENT_INCOMPLETE
+#define EVENT_OLD_SCHEMA	0x02	/* not for callers, who have ScdcEvent.old_schema */
+#define EVENT_FLAGS_KNOWN	(SCDC_EVENT_INCOMPLETE | SCDC_EVENT_ENDS)
 
 /* Below this neither method gains anything. */
 #define COMPRESS_MIN		32
@@ -394,12 +397,18 @@ scdc_block_add(ScdcBlockBuilder *b, const ScdcEvent *e)
 
 	Assert(b->nversions > 0);
 	Assert((e->flags & ~EVENT_FLAGS_KNOWN) == 0);
+	Assert(e->old_schema == 0 || (e->kind == SCDC_EVENT_UPDATE && e->old_image.data != NULL));
 
 	buffer_reserve(&b->changes,
 				   EVENT_OVERHEAD_MAX + (Size) e->old_image.len + (Size) e->new_image.len,
 				   CHANGES_RAW_LIMIT);
 	start = b->changes.data + b->changes.len;
 	p = start + 1;
+	if (e->old_schema != 0)
+	{
+		head |= EVENT_OLD_SCHEMA << EVENT_FLAGS_SHIFT;
+		p = put_zigzag(p, (uint64) (int64) e->old_schema);
+	}
 
 	switch (e->kind)
 	{
@@ -823,6 +832,23 @@ get_difference(ScdcBlockReader *r, const uint8 **p, const uint8 *end,
 	return true;
 }
 
+/* Reads the number of the old image's schema, if there is one of its own. */
+static inline bool
+get_old_schema(const uint8 **p, const uint8 *end, bool has_old, ScdcEvent *e)
+{
+	uint64		number;
+
+	e->old_schema = 0;
+	if ((e->flags & EVENT_OLD_SCHEMA) == 0)
+		return true;
+	e->flags &= ~EVENT_OLD_SCHEMA;
+	if (e->kind != SCDC_EVENT_UPDATE || !has_old || !get_zigzag(p, end, &number) ||
+		number == 0 || (int64) number != (int32) number)
+		return false;
+	e->old_schema = (int32) number;
+	return true;
+}
+
 /* Reads the images that events of this kind have. */
 static inline bool
 get_images(ScdcBlockReader *r, const uint8 **p, const uint8 *end, bool has_old, ScdcEvent *e)
@@ -898,7 +924,7 @@ scdc_block_next(ScdcBlockReader *r, ScdcEvent *e, const ScdcVersion **v, const c
 	e->kind = (ScdcEventKind) (head & EVENT_KIND_MASK);
 	e->flags = head >> EVENT_FLAGS_SHIFT;
 	left = left_counter(r, e->kind);
-	if (left == NULL || (e->flags & ~EVENT_FLAGS_KNOWN) != 0)
+	if (left == NULL || (e->flags & ~(EVENT_FLAGS_KNOWN | EVENT_OLD_SCHEMA)) != 0)
 	{
 		*err = "event kind is not supported";
 		return -1;
@@ -908,7 +934,8 @@ scdc_block_next(ScdcBlockReader *r, ScdcEvent *e, const ScdcVersion **v, const c
 		*err = "events do not match the version's counts";
 		return -1;
 	}
-	if (!get_images(r, &p, end, (head & EVENT_NO_OLD_IMAGE) == 0, e))
+	if (!get_old_schema(&p, end, (head & EVENT_NO_OLD_IMAGE) == 0, e) ||
+		!get_images(r, &p, end, (head & EVENT_NO_OLD_IMAGE) == 0, e))
 	{
 		*err = "event is damaged";
 		return -1;

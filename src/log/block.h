@@ -4,7 +4,8 @@
  *	  The packed, compressed form of many changes of one stream.
  *
  * A block holds consecutive events of one stream, all written under one
- * schema number, and the directory of the versions they belong to.  The two
+ * schema number (but for the old image of an update that a rewrite of the
+ * table made), and the directory of the versions they belong to.  The two
  * parts are compressed apart, so that a list of versions can be had without
  * touching the changes.  This module is pure: bytes in, bytes out, no
  * catalog, no server state; it is built with the server and, as frontend
@@ -47,6 +48,9 @@ typedef enum ScdcEventKind
  */
 #define SCDC_EVENT_INCOMPLETE	0x01
 
+/* Of a GAP: the stream ends here, no later change of the table can be captured. */
+#define SCDC_EVENT_ENDS			0x04
+
 /*
  * One version in a block's directory.  A version that spans several blocks
  * has an entry in each, with the same commit data and that block's counts.
@@ -78,6 +82,7 @@ typedef struct ScdcEvent
 	uint8		flags;			/* SCDC_EVENT_* */
 	ScdcBytes	old_image;		/* UPDATE, DELETE */
 	ScdcBytes	new_image;		/* INSERT, UPDATE */
+	int32		old_schema;		/* schema of an UPDATE's old image, where it is not the block's; else 0 */
 } ScdcEvent;
 
 /* ---- building ---- */

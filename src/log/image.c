@@ -42,8 +42,8 @@ image_of_tuple(HeapTuple tuple)
 }
 
 /* to_jsonb(value) as text; calls the SQL function so that it is exactly that. */
-static Datum
-to_jsonb_text(Datum value, Oid type)
+char *
+scdc_jsonb_form(Datum value, Oid type)
 {
 	FmgrInfo	flinfo;
 	Node	   *arg = (Node *) makeNullConst(type, -1, InvalidOid);
@@ -53,7 +53,7 @@ to_jsonb_text(Datum value, Oid type)
 	fmgr_info_set_expr((Node *) makeFuncExpr(F_TO_JSONB, JSONBOID, list_make1(arg), InvalidOid, InvalidOid,
 											 COERCE_EXPLICIT_CALL), &flinfo);
 	jb = DatumGetJsonbP(FunctionCall1(&flinfo, value));
-	return CStringGetTextDatum(JsonbToCString(NULL, &jb->root, VARSIZE(jb)));
+	return JsonbToCString(NULL, &jb->root, VARSIZE(jb));
 }
 
 /*
@@ -72,7 +72,7 @@ json_text(Datum value, Oid type, Datum *result)
 
 	PG_TRY();
 	{
-		*result = to_jsonb_text(value, type);
+		*result = CStringGetTextDatum(scdc_jsonb_form(value, type));
 	}
 	PG_CATCH();
 	{
@@ -87,8 +87,8 @@ json_text(Datum value, Oid type, Datum *result)
 	return ok;
 }
 
-static Datum
-output_text(Datum value, Oid type)
+char *
+scdc_output_form(Datum value, Oid type)
 {
 	Oid			outfunc;
 	bool		isvarlena;
@@ -96,7 +96,7 @@ output_text(Datum value, Oid type)
 	getTypeOutputInfo(type, &outfunc, &isvarlena);
 	if (isvarlena)
 		value = PointerGetDatum(PG_DETOAST_DATUM(value));
-	return CStringGetTextDatum(OidOutputFunctionCall(outfunc, value));
+	return OidOutputFunctionCall(outfunc, value);
 }
 
 /* An unchanged out-of-line value of an update: only the old tuple has it. */
@@ -110,7 +110,13 @@ ScdcBytes
 scdc_image_make(const ScdcSchema *schema, Relation rel, HeapTuple tuple, HeapTuple fallback,
 				ScdcImageSource source)
 {
-	TupleDesc	desc = RelationGetDescr(rel);
+	return scdc_image_make_of(schema, RelationGetDescr(rel), tuple, fallback, source);
+}
+
+ScdcBytes
+scdc_image_make_of(const ScdcSchema *schema, TupleDesc desc, HeapTuple tuple, HeapTuple fallback,
+				   ScdcImageSource source)
+{
 	Datum	   *values,
 			   *ivalues,
 			   *fvalues = NULL;
@@ -167,7 +173,7 @@ scdc_image_make(const ScdcSchema *schema, Relation rel, HeapTuple tuple, HeapTup
 						inull[a + 1] = true;
 					continue;
 				}
-				elog(ERROR, "value of column %d of relation %u is not in WAL", c->attnum, RelationGetRelid(rel));
+				elog(ERROR, "value of column \"%s\" is not in WAL", c->name);
 			}
 			value = fvalues[i];
 		}
@@ -180,7 +186,7 @@ scdc_image_make(const ScdcSchema *schema, Relation rel, HeapTuple tuple, HeapTup
 		}
 		else
 		{
-			ivalues[a] = output_text(value, c->type);
+			ivalues[a] = CStringGetTextDatum(scdc_output_form(value, c->type));
 			if (c->storage == SCDC_STORE_JSON)
 				inull[a + 1] = !json_text(value, c->type, &ivalues[a + 1]);
 		}

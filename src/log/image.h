@@ -39,6 +39,14 @@ typedef enum ScdcImageSource
 extern ScdcBytes scdc_image_make(const ScdcSchema *schema, Relation rel, HeapTuple tuple, HeapTuple fallback,
 								 ScdcImageSource source);
 
+/* The same with the relation's descriptor, which may be the one of an earlier time. */
+extern ScdcBytes scdc_image_make_of(const ScdcSchema *schema, TupleDesc desc, HeapTuple tuple, HeapTuple fallback,
+									ScdcImageSource source);
+
+/* What a value is stored as where it is not stored raw: its text, and to_jsonb() of it.  In the current context. */
+extern char *scdc_output_form(Datum value, Oid type);
+extern char *scdc_jsonb_form(Datum value, Oid type);
+
 /*
  * Splits an image into image_desc's attributes.  *buffer (enlarged as needed,
  * palloc'd in the current context, starts NULL/0) holds the tuple the datums point into.

@@ -32,6 +32,7 @@ static const char *const table_names[] = {
 	[SCDC_BLOCKS] = "blocks",
 	[SCDC_SLOTS] = "slots",
 	[SCDC_POSITIONS] = "positions",
+	[SCDC_INBOX] = "inbox",
 	[SCDC_CHANGELOGS] = "changelogs",
 };
 

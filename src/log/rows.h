@@ -29,6 +29,7 @@ typedef enum ScdcTable
 	SCDC_BLOCKS,
 	SCDC_SLOTS,
 	SCDC_POSITIONS,
+	SCDC_INBOX,
 	SCDC_CHANGELOGS
 } ScdcTable;
 

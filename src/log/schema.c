@@ -14,6 +14,8 @@
 #include "access/transam.h"
 #include "catalog/pg_index.h"
 #include "catalog/pg_type.h"
+#include "lib/stringinfo.h"
+#include "libpq/pqformat.h"
 #include "parser/parse_coerce.h"
 #include "utils/builtins.h"
 #include "utils/fmgroids.h"
@@ -83,6 +85,12 @@ type_is_raw(Oid type)
 			return true;
 	}
 	return false;				/* composite */
+}
+
+bool
+scdc_type_is_integer(Oid type)
+{
+	return type == INT2OID || type == INT4OID || type == INT8OID;
 }
 
 /*
@@ -416,6 +424,77 @@ scdc_schema_read(int64 stream_id, int32 number, Snapshot snapshot)
 	}
 	layout(st.schema);
 	return st.schema;
+}
+
+ScdcBytes
+scdc_schema_pack(const ScdcSchema *schema)
+{
+	StringInfoData buf;
+	ScdcBytes	result;
+
+	initStringInfo(&buf);
+	pq_sendint64(&buf, schema->stream_id);
+	pq_sendint32(&buf, schema->ncolumns);
+	for (int i = 0; i < schema->ncolumns; i++)
+	{
+		const ScdcColumn *c = &schema->columns[i];
+
+		pq_sendint16(&buf, c->attnum);
+		pq_sendint32(&buf, c->column_id);
+		pq_sendbytes(&buf, c->name, (int) strlen(c->name) + 1);
+		pq_sendbyte(&buf, c->dropped);
+		pq_sendbyte(&buf, c->identity);
+		pq_sendbyte(&buf, c->storage);
+		pq_sendint32(&buf, c->type);
+		pq_sendint32(&buf, c->typmod);
+		pq_sendbytes(&buf, c->type_name, (int) strlen(c->type_name) + 1);
+		pq_sendint32(&buf, c->collation);
+		pq_sendint32(&buf, c->raw_type);
+		pq_sendint16(&buf, c->attlen);
+		pq_sendbyte(&buf, c->attbyval);
+		pq_sendbyte(&buf, c->attalign);
+	}
+	result.data = buf.data;
+	result.len = buf.len;
+	return result;
+}
+
+ScdcSchema *
+scdc_schema_unpack(ScdcBytes bytes)
+{
+	StringInfoData buf;
+	ScdcSchema *schema = palloc0(sizeof(ScdcSchema));
+
+	buf.data = unconstify(char *, bytes.data);
+	buf.len = buf.maxlen = bytes.len;
+	buf.cursor = 0;
+	schema->stream_id = pq_getmsgint64(&buf);
+	schema->ncolumns = pq_getmsgint(&buf, 4);
+	if (schema->ncolumns < 0 || schema->ncolumns > MaxHeapAttributeNumber)
+		elog(ERROR, "schema in the inbox has %d columns", schema->ncolumns);
+	schema->columns = palloc0(sizeof(ScdcColumn) * Max(schema->ncolumns, 1));
+	for (int i = 0; i < schema->ncolumns; i++)
+	{
+		ScdcColumn *c = &schema->columns[i];
+
+		c->attnum = (AttrNumber) pq_getmsgint(&buf, 2);
+		c->column_id = (int32) pq_getmsgint(&buf, 4);
+		c->name = pstrdup(pq_getmsgrawstring(&buf));
+		c->dropped = pq_getmsgbyte(&buf) != 0;
+		c->identity = pq_getmsgbyte(&buf) != 0;
+		c->storage = (char) pq_getmsgbyte(&buf);
+		c->type = pq_getmsgint(&buf, 4);
+		c->typmod = (int32) pq_getmsgint(&buf, 4);
+		c->type_name = pstrdup(pq_getmsgrawstring(&buf));
+		c->collation = pq_getmsgint(&buf, 4);
+		c->raw_type = pq_getmsgint(&buf, 4);
+		c->attlen = (int16) pq_getmsgint(&buf, 2);
+		c->attbyval = pq_getmsgbyte(&buf) != 0;
+		c->attalign = (char) pq_getmsgbyte(&buf);
+	}
+	pq_getmsgend(&buf);
+	layout(schema);
+	return schema;
 }
 
 static bool

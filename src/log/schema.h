@@ -11,6 +11,7 @@
 
 #include "access/attnum.h"
 #include "access/tupdesc.h"
+#include "log/block.h"
 #include "utils/relcache.h"
 #include "utils/snapshot.h"
 
@@ -60,6 +61,9 @@ typedef struct ScdcSchema
  */
 extern ScdcSchema *scdc_schema_of_relation(Relation rel, int64 stream_id, const AttrNumber *identity, int nidentity);
 
+/* int2, int4, int8: identities of these types are equal if the numbers are. */
+extern bool scdc_type_is_integer(Oid type);
+
 /*
  * The key columns of an index that can identify rows: valid, unique (deferred
  * or not), without WHERE and expressions.  False if it cannot.  columns has
@@ -79,6 +83,10 @@ extern bool scdc_schema_equal(const ScdcSchema *a, const ScdcSchema *b);
 /* Writes / reads the schema history.  read: NULL if there is none; number 0 = the newest captured one. */
 extern void scdc_schema_write(const ScdcSchema *schema);
 extern ScdcSchema *scdc_schema_read(int64 stream_id, int32 number, Snapshot snapshot);
+
+/* A schema as bytes, for the inbox; the number does not go with it.  Both allocate in the current context. */
+extern ScdcBytes scdc_schema_pack(const ScdcSchema *schema);
+extern ScdcSchema *scdc_schema_unpack(ScdcBytes bytes);
 
 /* Deletes what scdc_schema_write wrote; number 0 = all of the stream. */
 extern void scdc_schema_delete(int64 stream_id, int32 number);

@@ -339,7 +339,8 @@ read_event(EventReader *r, ScdcRowSchema *schema, const ScdcEvent *event, const 
 	if (schema)
 	{
 		r->schema = schema->schema;
-		old_row = event_row(r, schema, event->old_image, v->version);
+		old_row = event_row(r, event->old_schema != 0 ? scdc_row_schema(r->schemas, event->old_schema) : schema,
+							event->old_image, v->version);
 		new_row = event_row(r, schema, event->new_image, v->version);
 	}
 	put_event(r, event_name(event->kind), v, r->number, old_row, new_row);

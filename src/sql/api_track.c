@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * api_track.c
- *	  stream_track, stream_untrack, stream_sync.
+ *	  stream_track, stream_untrack, stream_alter, stream_sync.
  *
  *-------------------------------------------------------------------------
  */
@@ -56,6 +56,7 @@
 
 PG_FUNCTION_INFO_V1(streamcdc_track);
 PG_FUNCTION_INFO_V1(streamcdc_untrack);
+PG_FUNCTION_INFO_V1(streamcdc_alter);
 PG_FUNCTION_INFO_V1(streamcdc_sync);
 
 static void
@@ -63,6 +64,15 @@ must_be_owner(Oid relid)
 {
 	if (!pg_class_ownercheck(relid, GetUserId()))
 		aclcheck_error(ACLCHECK_NOT_OWNER, get_relkind_objtype(get_rel_relkind(relid)), get_rel_name(relid));
+}
+
+static void
+not_tracked(const char *name)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+			 errmsg("table \"%s\" is not tracked", name),
+			 errdetail("Error condition: %s.", "UNSUPPORTED_FEATURE.CHANGE_DATA_CAPTURE_ON_RELATION")));
 }
 
 /* Refuses what cannot be tracked, before any lock is taken. */
@@ -258,24 +268,38 @@ emit_message(void)
 	LogLogicalMessage(SCDC_MESSAGE_PREFIX, "look", 4, true);
 }
 
-/* Only 'gap' is supported yet; *acts_as_gap: something else was asked for, and the user should know. */
+/* The word as it is stored; NULL for a NULL argument. */
 static char *
-choose_on_truncate(FunctionCallInfo fcinfo, int arg, bool *acts_as_gap)
+on_truncate_arg(FunctionCallInfo fcinfo, int arg)
 {
-	char	   *word = PG_ARGISNULL(arg) ? pstrdup("delete") : text_to_cstring(PG_GETARG_TEXT_PP(arg));
+	static const char *const words[] = {"delete", "forbid", "gap"};
+	char	   *word;
 
-	if (pg_strcasecmp(word, "forbid") == 0)
-		ereport(ERROR,
-				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
-				 errmsg("on_truncate => 'forbid' is not supported yet"),
-				 errhint("Use on_truncate => 'gap'.")));
-	if (pg_strcasecmp(word, "delete") != 0 && pg_strcasecmp(word, "gap") != 0)
+	if (PG_ARGISNULL(arg))
+		return NULL;
+	word = text_to_cstring(PG_GETARG_TEXT_PP(arg));
+	for (int i = 0; i < (int) lengthof(words); i++)
+		if (pg_strcasecmp(word, words[i]) == 0)
+			return pstrdup(words[i]);
+	ereport(ERROR,
+			(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+			 errmsg("unrecognized value for on_truncate: \"%s\"", word),
+			 errhint("Accepted values are \"delete\", \"forbid\" and \"gap\".")));
+}
+
+/* NULL for a NULL argument. */
+static Interval *
+retention_arg(FunctionCallInfo fcinfo, int arg)
+{
+	Interval   *retention = PG_ARGISNULL(arg) ? NULL : PG_GETARG_INTERVAL_P(arg);
+	Interval	zero = {0};
+
+	if (retention &&
+		DatumGetBool(DirectFunctionCall2(interval_lt, IntervalPGetDatum(retention), IntervalPGetDatum(&zero))))
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("unrecognized value for on_truncate: \"%s\"", word),
-				 errhint("Accepted values are \"delete\", \"forbid\" and \"gap\".")));
-	*acts_as_gap = pg_strcasecmp(word, "gap") != 0;
-	return pstrdup("gap");
+				 errmsg("retention must not be negative")));
+	return retention;
 }
 
 /* This database is a copy of a tracked one: what it says of its own slot and streams is about the other. */
@@ -336,7 +360,6 @@ streamcdc_track(PG_FUNCTION_ARGS)
 	ScdcStream	stream = {0},
 			   *before;
 	uint64		bytes;
-	bool		acts_as_gap;
 
 	if (PG_ARGISNULL(0))
 		ereport(ERROR,
@@ -350,18 +373,10 @@ streamcdc_track(PG_FUNCTION_ARGS)
 	must_be_owner(relid);
 
 	stream.baseline = PG_ARGISNULL(2) ? true : PG_GETARG_BOOL(2);
-	stream.retention = PG_ARGISNULL(3) ? NULL : PG_GETARG_INTERVAL_P(3);
-	if (stream.retention)
-	{
-		Interval	zero = {0};
-
-		if (DatumGetBool(DirectFunctionCall2(interval_lt, IntervalPGetDatum(stream.retention),
-											 IntervalPGetDatum(&zero))))
-			ereport(ERROR,
-					(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-					 errmsg("retention must not be negative")));
-	}
-	stream.on_truncate = choose_on_truncate(fcinfo, 4, &acts_as_gap);
+	stream.retention = retention_arg(fcinfo, 3);
+	stream.on_truncate = on_truncate_arg(fcinfo, 4);
+	if (stream.on_truncate == NULL)
+		stream.on_truncate = pstrdup("delete");
 
 	LockRelationOid(relid, AccessExclusiveLock);
 	rel = try_relation_open(relid, NoLock);
@@ -418,10 +433,6 @@ streamcdc_track(PG_FUNCTION_ARGS)
 	table_close(registry, NoLock);
 	scdc_hooks_tracking(stream.stream_id, stream.baseline);
 
-	if (acts_as_gap)
-		ereport(NOTICE,
-				(errmsg("TRUNCATE of table \"%s\" will be recorded as a gap", stream.table_name),
-				 errdetail("on_truncate => 'delete' is not supported yet and acts as 'gap'.")));
 	ereport(NOTICE,
 			(errmsg("table \"%s\" has REPLICA IDENTITY FULL now, and is locked until this transaction ends",
 					stream.table_name),
@@ -468,10 +479,7 @@ streamcdc_untrack(PG_FUNCTION_ARGS)
 	stream = scdc_stream_by_relid(relid, snapshot);
 	UnregisterSnapshot(snapshot);
 	if (stream == NULL || stream->state == SCDC_STATE_UNTRACKED)
-		ereport(ERROR,
-				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
-				 errmsg("table \"%s\" is not tracked", name),
-				 errdetail("Error condition: %s.", "UNSUPPORTED_FEATURE.CHANGE_DATA_CAPTURE_ON_RELATION")));
+		not_tracked(name);
 
 	/* a copy under way holds a lock on the table */
 	entry = scdc_entry_find(MyDatabaseId);
@@ -522,6 +530,52 @@ streamcdc_untrack(PG_FUNCTION_ARGS)
 		set_replica_identity(relid, stream->old_replica_identity, stream->old_replica_index);
 	emit_message();
 	table_close(registry, NoLock);
+	PG_RETURN_VOID();
+}
+
+/*
+ * stream_alter(table_name, retention, on_truncate)
+ *
+ * Changes what stream_track was told; NULL leaves a setting as it is.
+ */
+Datum
+streamcdc_alter(PG_FUNCTION_ARGS)
+{
+	Oid			relid;
+	Snapshot	snapshot;
+	ScdcStream *stream;
+	Interval   *retention = retention_arg(fcinfo, 1);
+	char	   *on_truncate = on_truncate_arg(fcinfo, 2);
+	char	   *name;
+
+	if (PG_ARGISNULL(0))
+		ereport(ERROR,
+				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
+				 errmsg("table name must not be null")));
+	relid = PG_GETARG_OID(0);
+	PreventCommandDuringRecovery("stream_alter()");
+	PreventCommandIfReadOnly("stream_alter()");
+	name = get_rel_name(relid);
+	if (name == NULL)
+		ereport(ERROR,
+				(errcode(ERRCODE_UNDEFINED_TABLE),
+				 errmsg("relation with OID %u does not exist", relid)));
+	must_be_owner(relid);
+
+	snapshot = RegisterSnapshot(GetLatestSnapshot());
+	stream = scdc_stream_by_relid(relid, snapshot);
+	UnregisterSnapshot(snapshot);
+	if (stream == NULL || stream->state == SCDC_STATE_UNTRACKED)
+		not_tracked(name);
+	if (retention)
+		stream->retention = retention;
+	if (on_truncate)
+		stream->on_truncate = on_truncate;
+	if (retention || on_truncate)
+	{
+		scdc_stream_replace(stream);
+		CommandCounterIncrement();
+	}
 	PG_RETURN_VOID();
 }
 

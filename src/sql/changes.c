@@ -125,10 +125,10 @@ direct_update(ChangeReader *r)
 }
 
 static void
-direct_event(ChangeReader *r, ScdcRowSchema *schema, const ScdcEvent *event)
+direct_event(ChangeReader *r, ScdcRowSchema *old_schema, ScdcRowSchema *schema, const ScdcEvent *event)
 {
 	if (event->old_image.data)
-		scdc_row_view_set(&r->old_view, schema, event->old_image);
+		scdc_row_view_set(&r->old_view, old_schema, event->old_image);
 	if (event->new_image.data)
 		scdc_row_view_set(&r->new_view, schema, event->new_image);
 
@@ -241,14 +241,14 @@ collapse_create(ChangeReader *r)
 }
 
 static void
-collapse_event(ChangeReader *r, ScdcRowSchema *schema, const ScdcEvent *event)
+collapse_event(ChangeReader *r, ScdcRowSchema *old_schema, ScdcRowSchema *schema, const ScdcEvent *event)
 {
 	MemoryContext old = MemoryContextSwitchTo(r->row_cxt);
 	ScdcRow    *before = NULL;
 	ScdcRow    *after = NULL;
 
 	if (event->old_image.data)
-		before = scdc_row_make(&r->old_row, schema, event->old_image);
+		before = scdc_row_make(&r->old_row, old_schema, event->old_image);
 	if (event->new_image.data)
 		after = scdc_row_make(&r->new_row, schema, event->new_image);
 	if (r->lone)
@@ -339,6 +339,8 @@ static void
 read_event(ChangeReader *r, const ScdcVersion *v, const ScdcBlockReader *block, ScdcRowSchema *schema,
 		   const ScdcEvent *event)
 {
+	ScdcRowSchema *old_schema = schema;
+
 	if (!r->in_commit || r->version != v->version)
 	{
 		end_commit(r);
@@ -354,16 +356,22 @@ read_event(ChangeReader *r, const ScdcVersion *v, const ScdcBlockReader *block, 
 		elog(ERROR, "event of version " INT64_FORMAT " has no rows", v->version);
 
 	check_identity(r, schema, v->version);
-	if (schema->nkeys == 0 && !r->direct)
+	if (event->old_schema != 0)
+	{
+		/* an update by a rewrite of the table */
+		old_schema = scdc_row_schema(r->schemas, event->old_schema);
+		check_identity(r, old_schema, v->version);
+	}
+	if ((schema->nkeys == 0 || old_schema->nkeys == 0) && !r->direct)
 	{
 		/* the identity was dropped in the middle of the commit */
 		run_collapse(r, scdc_collapse_end_commit);
 		r->direct = true;
 	}
 	if (r->direct)
-		direct_event(r, schema, event);
+		direct_event(r, old_schema, schema, event);
 	else
-		collapse_event(r, schema, event);
+		collapse_event(r, old_schema, schema, event);
 }
 
 /* False when the range has ended. */

@@ -34,6 +34,7 @@ typedef struct ScdcKeyColumn
 	Oid			input_param;
 	int16		typlen;			/* of what is compared */
 	bool		typbyval;
+	bool		is_integer;
 	Oid			collation;
 	FmgrInfo	equal;
 	bool		has_hash;
@@ -90,7 +91,6 @@ extern void scdc_row_view_init(ScdcRowView *view);	/* remembers the current cont
 extern void scdc_row_view_set(ScdcRowView *view, ScdcRowSchema *schema, ScdcBytes image);
 extern void scdc_row_view_split(ScdcRowView *view);
 
-/* Both of one schema. */
 extern bool scdc_row_view_same_identity(ScdcRowView *a, ScdcRowView *b);
 
 /* Equal byte for byte in all columns that the table has. */

@@ -1,0 +1,490 @@
+/*-------------------------------------------------------------------------
+ *
+ * rewrite.c
+ *	  ALTER TABLE: rows whose values a rewrite changes are recorded as updates.
+ *
+ * A rewrite writes a new heap and puts it in the place of the old one.  When
+ * the new heap has just been made, the old one is still full, but the
+ * catalogs say already what its columns will be: so the descriptor of before
+ * the command is kept, and with it the old rows are read and set aside.
+ * After the command the new heap is read.  The rewrite keeps the physical
+ * order (provided that no synchronized scan begins in the middle), so the
+ * rows of both pair up by position, and no identity is needed.
+ *
+ * What has not changed in its jsonb form is not recorded; a rewrite that
+ * changes nothing only leaves word that it is accounted for.
+ *
+ * A table that becomes UNLOGGED leaves WAL altogether, which ends its stream.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/htup_details.h"
+#include "access/table.h"
+#include "access/tableam.h"
+#include "access/xact.h"
+#include "catalog/namespace.h"
+#include "catalog/pg_class.h"
+#include "catalog/pg_inherits.h"
+#include "catalog/pg_type.h"
+#include "commands/tablecmds.h"
+#include "executor/tuptable.h"
+#include "miscadmin.h"
+#include "storage/lmgr.h"
+#include "utils/acl.h"
+#include "utils/builtins.h"
+#include "utils/datum.h"
+#include "utils/fmgroids.h"
+#include "utils/guc.h"
+#include "utils/lsyscache.h"
+#include "utils/memutils.h"
+#include "utils/rel.h"
+#include "utils/snapmgr.h"
+#include "utils/typcache.h"
+
+#include "ddl/ddl.h"
+#include "ddl/inbox.h"
+#include "log/image.h"
+#include "log/rows.h"
+#include "sql/tapes.h"
+
+/* A tracked table that the command may rewrite. */
+typedef struct AlteredTable
+{
+	Oid			relid;
+	ScdcStream *stream;
+	TupleDesc	desc;			/* before the command */
+	ScdcSchema *schema;
+
+	/* once it is being rewritten */
+	Oid			new_heap;
+	ScdcTapes  *tapes;
+	void	   *old_rows;		/* images: length and bytes */
+	int64		nrows;
+	bool		failed;			/* to set them aside */
+} AlteredTable;
+
+struct ScdcAlter
+{
+	ScdcAlter  *outer;
+	MemoryContext cxt;
+	int			nestlevel;		/* of settings */
+	List	   *tables;
+};
+
+static ScdcAlter *current = NULL;
+
+/* ---- before the command ---- */
+
+static void
+check_before_lock(const RangeVar *rv, Oid relid, Oid old_relid, void *arg)
+{
+	if (OidIsValid(relid) && !pg_class_ownercheck(relid, GetUserId()))
+		aclcheck_error(ACLCHECK_NOT_OWNER, get_relkind_objtype(get_rel_relkind(relid)), rv->relname);
+}
+
+/* The tables that the command is about, locked; NIL if none of them can be a tracked one, or the command will fail. */
+static List *
+lock_tables(AlterTableStmt *stmt)
+{
+	RangeVar   *rv = stmt->relation;
+	Oid			relid;
+	char		relkind;
+
+	if (stmt->objtype != OBJECT_TABLE ||
+		!OidIsValid(scdc_table_oid(SCDC_REGISTRY)) || !OidIsValid(scdc_table_oid(SCDC_INBOX)) ||
+		AlterTableGetLockLevel(stmt->cmds) != AccessExclusiveLock)
+		return NIL;
+	relid = RangeVarGetRelid(rv, NoLock, true);
+	if (!OidIsValid(relid) || !pg_class_ownercheck(relid, GetUserId()))
+		return NIL;
+	relkind = get_rel_relkind(relid);
+	if ((relkind != RELKIND_RELATION && relkind != RELKIND_PARTITIONED_TABLE) ||
+		get_rel_persistence(relid) == RELPERSISTENCE_TEMP || scdc_registry_is_empty(NULL))
+		return NIL;
+	relid = RangeVarGetRelidExtended(rv, AccessExclusiveLock, 0, check_before_lock, NULL);
+	return rv->inh ? find_all_inheritors(relid, AccessExclusiveLock, NULL) : list_make1_oid(relid);
+}
+
+ScdcAlter *
+scdc_before_alter(AlterTableStmt *stmt)
+{
+	List	   *relids = lock_tables(stmt);
+	ScdcAlter  *alter = NULL;
+	ListCell   *lc;
+
+	foreach(lc, relids)
+	{
+		Oid			relid = lfirst_oid(lc);
+		ScdcStream *stream = scdc_ddl_stream(relid);
+		MemoryContext old;
+		AlteredTable *table;
+		Relation	rel;
+
+		if (stream == NULL || get_rel_relkind(relid) != RELKIND_RELATION)
+			continue;
+		if (alter == NULL)
+		{
+			MemoryContext cxt = AllocSetContextCreate(CurrentMemoryContext, "streamcdc alter table", ALLOCSET_DEFAULT_SIZES);
+
+			alter = MemoryContextAllocZero(cxt, sizeof(ScdcAlter));
+			alter->cxt = cxt;
+		}
+		old = MemoryContextSwitchTo(alter->cxt);
+		table = palloc0(sizeof(AlteredTable));
+		rel = table_open(relid, NoLock);
+		table->relid = relid;
+		table->stream = scdc_ddl_stream(relid);
+		table->desc = CreateTupleDescCopyConstr(RelationGetDescr(rel));
+		table->schema = scdc_schema_of_relation(rel, stream->stream_id, stream->identity, stream->nidentity);
+		table_close(rel, NoLock);
+		alter->tables = lappend(alter->tables, table);
+		MemoryContextSwitchTo(old);
+	}
+	if (alter == NULL)
+		return NULL;
+
+	alter->nestlevel = NewGUCNestLevel();
+	(void) set_config_option("synchronize_seqscans", "off", PGC_USERSET, PGC_S_SESSION, GUC_ACTION_SAVE, true, 0, false);
+	alter->outer = current;
+	current = alter;
+	return alter;
+}
+
+void
+scdc_alter_end(ScdcAlter *alter)
+{
+	if (alter)
+		current = alter->outer;
+}
+
+/* ---- the old rows ---- */
+
+static AlteredTable *
+find_table(Oid relid)
+{
+	for (ScdcAlter *alter = current; alter; alter = alter->outer)
+	{
+		ListCell   *lc;
+
+		foreach(lc, alter->tables)
+			if (((AlteredTable *) lfirst(lc))->relid == relid)
+				return lfirst(lc);
+	}
+	return NULL;
+}
+
+static void
+set_old_rows_aside(void *arg)
+{
+	AlteredTable *table = arg;
+	Relation	rel = table_open(table->relid, NoLock);
+	Snapshot	snapshot = RegisterSnapshot(GetLatestSnapshot());
+	TupleTableSlot *slot = MakeSingleTupleTableSlot(table->desc, table_slot_callbacks(rel));
+	TableScanDesc scan = table_beginscan(rel, snapshot, 0, NULL);
+	MemoryContext row_cxt = AllocSetContextCreate(CurrentMemoryContext, "streamcdc old row", ALLOCSET_DEFAULT_SIZES);
+	ScdcOutputMode mode;
+
+	scdc_output_begin(&mode, rel);
+	while (table_scan_getnextslot(scan, ForwardScanDirection, slot))
+	{
+		MemoryContext old = MemoryContextSwitchTo(row_cxt);
+		ScdcBytes	image = scdc_image_make_of(table->schema, table->desc, ExecCopySlotHeapTuple(slot), NULL,
+											   SCDC_IMAGE_FROM_TABLE);
+
+		CHECK_FOR_INTERRUPTS();
+		scdc_tape_write(table->old_rows, &image.len, sizeof(image.len), NULL);
+		scdc_tape_write(table->old_rows, image.data, image.len, NULL);
+		table->nrows++;
+		MemoryContextSwitchTo(old);
+		MemoryContextReset(row_cxt);
+	}
+	scdc_output_end(&mode);
+	table_endscan(scan);
+	ExecDropSingleTupleTableSlot(slot);
+	UnregisterSnapshot(snapshot);
+	table_close(rel, NoLock);
+	MemoryContextDelete(row_cxt);
+}
+
+/* A relation has been created; is it the new heap of a table of ours? */
+void
+scdc_alter_new_relation(Oid relid)
+{
+	Relation	rel;
+	Oid			rewritten;
+	char		persistence;
+	AlteredTable *table;
+	MemoryContext old;
+
+	if (current == NULL)
+		return;
+	rel = RelationIdGetRelation(relid);
+	if (rel == NULL)
+		return;
+	rewritten = rel->rd_rel->relrewrite;
+	persistence = rel->rd_rel->relpersistence;
+	RelationClose(rel);
+	if (!OidIsValid(rewritten) || persistence != RELPERSISTENCE_PERMANENT)
+		return;
+	table = find_table(rewritten);
+	if (table == NULL || OidIsValid(table->new_heap))
+		return;
+
+	/* the file belongs to the command, not to the subtransaction in which it is written */
+	table->new_heap = relid;
+	old = MemoryContextSwitchTo(current->cxt);
+	table->tapes = scdc_tapes_create(false);
+	table->old_rows = scdc_tape_create(table->tapes);
+	MemoryContextSwitchTo(old);
+	table->failed = !scdc_ddl_try(set_old_rows_aside, table,
+								  psprintf("the old rows of table \"%s\", which is being rewritten", get_rel_name(rewritten)));
+}
+
+/* ---- comparing rows ---- */
+
+typedef enum CompareKind
+{
+	COMPARE_NOTHING,			/* dropped */
+	COMPARE_ADDED,				/* changed unless NULL */
+	COMPARE_STORED,				/* as it is stored */
+	COMPARE_FORMS,				/* by their output and jsonb forms */
+	COMPARE_CHANGED				/* always changed */
+} CompareKind;
+
+typedef struct Comparison
+{
+	const ScdcSchema *old_schema;
+	const ScdcSchema *new_schema;
+	CompareKind *kinds;
+	Datum	   *old_values;
+	bool	   *old_isnull;
+	Datum	   *new_values;
+	bool	   *new_isnull;
+	ScdcImageBuffer old_buffer;
+	ScdcImageBuffer new_buffer;
+} Comparison;
+
+/*
+ * Would a row with the same identity before and after be taken for another
+ * one by readers, who compare identities by the operator of their type?
+ */
+static bool
+identity_changes(const ScdcColumn *before, const ScdcColumn *after)
+{
+	Oid			old_type = before->storage == SCDC_STORE_RAW ? before->raw_type : getBaseType(before->type);
+	Oid			new_type = after->storage == SCDC_STORE_RAW ? after->raw_type : getBaseType(after->type);
+
+	if (scdc_type_is_integer(old_type) && scdc_type_is_integer(new_type))
+		return false;
+	return lookup_type_cache(old_type, TYPECACHE_EQ_OPR)->eq_opr != lookup_type_cache(new_type, TYPECACHE_EQ_OPR)->eq_opr;
+}
+
+static CompareKind
+compare_kind(const Comparison *c, const ScdcStream *stream, int i)
+{
+	const ScdcColumn *after = &c->new_schema->columns[i];
+	const ScdcColumn *before;
+
+	if (after->dropped)
+		return COMPARE_NOTHING;
+	if (i >= c->old_schema->ncolumns || c->old_schema->columns[i].dropped)
+		return COMPARE_ADDED;
+	before = &c->old_schema->columns[i];
+	if (before->storage == after->storage && before->type == after->type)
+		return COMPARE_STORED;
+	for (int k = 0; k < stream->nidentity; k++)
+		if (stream->identity[k] == after->attnum && identity_changes(before, after))
+			return COMPARE_CHANGED;
+
+	/* a reader's cast would take the blanks off */
+	if (before->storage == SCDC_STORE_RAW && before->raw_type == BPCHAROID)
+		return COMPARE_CHANGED;
+	return COMPARE_FORMS;
+}
+
+static Comparison *
+comparison_create(const ScdcStream *stream, const ScdcSchema *old_schema, const ScdcSchema *new_schema)
+{
+	Comparison *c = palloc0(sizeof(Comparison));
+	int			old_natts = Max(old_schema->image_desc->natts, 1);
+	int			new_natts = Max(new_schema->image_desc->natts, 1);
+
+	c->old_schema = old_schema;
+	c->new_schema = new_schema;
+	c->kinds = palloc(sizeof(CompareKind) * Max(new_schema->ncolumns, 1));
+	for (int i = 0; i < new_schema->ncolumns; i++)
+		c->kinds[i] = compare_kind(c, stream, i);
+	c->old_values = palloc(sizeof(Datum) * old_natts);
+	c->old_isnull = palloc(sizeof(bool) * old_natts);
+	c->new_values = palloc(sizeof(Datum) * new_natts);
+	c->new_isnull = palloc(sizeof(bool) * new_natts);
+	return c;
+}
+
+/* The output form, or the jsonb form, of a stored value; NULL if it has none. */
+static char *
+value_form(const ScdcColumn *column, const Datum *values, const bool *isnull, bool json)
+{
+	Datum		value = values[column->image_attno];
+
+	if (json && column->storage == SCDC_STORE_JSON)
+		return isnull[column->image_attno + 1] ? NULL : TextDatumGetCString(values[column->image_attno + 1]);
+	if (json)
+		return scdc_jsonb_form(value, column->storage == SCDC_STORE_RAW ? column->raw_type : TEXTOID);
+	if (column->storage == SCDC_STORE_RAW)
+		return scdc_output_form(value, column->raw_type);
+	return TextDatumGetCString(value);
+}
+
+static bool
+same_form(const Comparison *c, int i, bool json)
+{
+	char	   *before = value_form(&c->old_schema->columns[i], c->old_values, c->old_isnull, json);
+	char	   *after = value_form(&c->new_schema->columns[i], c->new_values, c->new_isnull, json);
+
+	return before != NULL && after != NULL && strcmp(before, after) == 0;
+}
+
+static bool
+same_value(const Comparison *c, int i)
+{
+	const ScdcColumn *after = &c->new_schema->columns[i];
+	int			a = after->image_attno;
+	int			b;
+	Form_pg_attribute att = TupleDescAttr(c->new_schema->image_desc, a);
+
+	if (c->kinds[i] == COMPARE_NOTHING)
+		return true;
+	if (c->kinds[i] == COMPARE_ADDED)
+		return c->new_isnull[a];
+	if (c->kinds[i] == COMPARE_CHANGED)
+		return false;
+	b = c->old_schema->columns[i].image_attno;
+	if (c->old_isnull[b] || c->new_isnull[a])
+		return c->old_isnull[b] && c->new_isnull[a];
+	if (c->kinds[i] == COMPARE_STORED)
+		return datum_image_eq(c->old_values[b], c->new_values[a], att->attbyval, att->attlen);
+	return same_form(c, i, false) && same_form(c, i, true);
+}
+
+/* Leaves garbage in the current context; the buffers grow in cxt. */
+static bool
+same_row(Comparison *c, ScdcBytes before, ScdcBytes after, MemoryContext cxt)
+{
+	MemoryContext old = MemoryContextSwitchTo(cxt);
+
+	scdc_image_deform(c->old_schema, before, &c->old_buffer, c->old_values, c->old_isnull);
+	scdc_image_deform(c->new_schema, after, &c->new_buffer, c->new_values, c->new_isnull);
+	MemoryContextSwitchTo(old);
+	for (int i = 0; i < c->new_schema->ncolumns; i++)
+		if (!same_value(c, i))
+			return false;
+	return true;
+}
+
+/* ---- the new rows ---- */
+
+static ScdcBytes
+next_old_row(AlteredTable *table)
+{
+	ScdcBytes	image;
+	char	   *data;
+
+	if (table->nrows-- <= 0)
+		elog(ERROR, "rewritten table has more rows than before");
+	scdc_tape_read(table->old_rows, &image.len, sizeof(image.len), NULL);
+	data = palloc(Max(image.len, 1));
+	scdc_tape_read(table->old_rows, data, image.len, NULL);
+	image.data = data;
+	return image;
+}
+
+static void
+record_rewrite(void *arg)
+{
+	AlteredTable *table = arg;
+	ScdcStream *stream = table->stream;
+	Relation	rel;
+	ScdcSchema *schema;
+	Comparison *comparison;
+	ScdcInboxWriter *writer;
+	Snapshot	snapshot;
+	TupleTableSlot *slot;
+	TableScanDesc scan;
+	MemoryContext cxt = CurrentMemoryContext;
+	MemoryContext row_cxt = AllocSetContextCreate(cxt, "streamcdc rewritten row", ALLOCSET_DEFAULT_SIZES);
+	ScdcOutputMode mode;
+
+	CommandCounterIncrement();
+	rel = table_open(table->relid, NoLock);
+	schema = scdc_schema_of_relation(rel, stream->stream_id, stream->identity, stream->nidentity);
+	comparison = comparison_create(stream, table->schema, schema);
+	writer = scdc_inbox_writer_begin(stream, table->relid, schema, table->schema, table->new_heap);
+	snapshot = RegisterSnapshot(GetLatestSnapshot());
+	slot = table_slot_create(rel, NULL);
+	scan = table_beginscan(rel, snapshot, 0, NULL);
+	scdc_tape_rewind(table->old_rows, NULL);
+
+	scdc_output_begin(&mode, rel);
+	while (table_scan_getnextslot(scan, ForwardScanDirection, slot))
+	{
+		ScdcEvent	event = {.kind = SCDC_EVENT_UPDATE};
+		bool		same;
+
+		CHECK_FOR_INTERRUPTS();
+		MemoryContextSwitchTo(row_cxt);
+		event.old_image = next_old_row(table);
+		event.new_image = scdc_image_make(schema, rel, ExecCopySlotHeapTuple(slot), NULL, SCDC_IMAGE_FROM_TABLE);
+		same = same_row(comparison, event.old_image, event.new_image, cxt);
+		MemoryContextSwitchTo(cxt);
+		if (!same)
+			scdc_inbox_writer_add(writer, &event);
+		MemoryContextReset(row_cxt);
+	}
+	if (table->nrows != 0)
+		elog(ERROR, "rewritten table has fewer rows than before");
+	scdc_output_end(&mode);
+	table_endscan(scan);
+	ExecDropSingleTupleTableSlot(slot);
+	UnregisterSnapshot(snapshot);
+	scdc_inbox_writer_end(writer);
+	table_close(rel, NoLock);
+	MemoryContextDelete(row_cxt);
+}
+
+/* ---- after the command ---- */
+
+static void
+record_end(void *arg)
+{
+	AlteredTable *table = arg;
+
+	scdc_inbox_write_end(table->stream, table->relid);
+}
+
+void
+scdc_after_alter(ScdcAlter *alter)
+{
+	ListCell   *lc;
+
+	if (alter == NULL)
+		return;
+	CommandCounterIncrement();
+	foreach(lc, alter->tables)
+	{
+		AlteredTable *table = lfirst(lc);
+		char	   *name = get_rel_name(table->relid);
+
+		if (name == NULL)
+			continue;			/* an event trigger may do anything */
+		if (get_rel_persistence(table->relid) == RELPERSISTENCE_UNLOGGED)
+			(void) scdc_ddl_try(record_end, table, psprintf("that table \"%s\" is UNLOGGED from now on", name));
+		else if (OidIsValid(table->new_heap) && !table->failed)
+			(void) scdc_ddl_try(record_rewrite, table, psprintf("the rows of table \"%s\", which was rewritten", name));
+		if (table->tapes)
+			scdc_tapes_end(table->tapes);
+	}
+	AtEOXact_GUC(true, alter->nestlevel);
+}

@@ -1,0 +1,203 @@
+/*-------------------------------------------------------------------------
+ *
+ * truncate.c
+ *	  TRUNCATE: the rows that it takes away are recorded as deletes.
+ *
+ * WAL only says which tables were truncated.  So before the command runs, its
+ * locks are taken in the order in which it will take them itself, and the
+ * rows are written to the inbox.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/table.h"
+#include "catalog/heap.h"
+#include "catalog/namespace.h"
+#include "catalog/pg_class.h"
+#include "catalog/pg_inherits.h"
+#include "miscadmin.h"
+#include "storage/lmgr.h"
+#include "utils/acl.h"
+#include "utils/builtins.h"
+#include "utils/lsyscache.h"
+#include "utils/rel.h"
+
+#include "ddl/ddl.h"
+#include "ddl/inbox.h"
+#include "log/rows.h"
+
+static bool
+is_truncatable(Oid relid)
+{
+	char		relkind = get_rel_relkind(relid);
+
+	return relkind == RELKIND_RELATION || relkind == RELKIND_PARTITIONED_TABLE || relkind == RELKIND_FOREIGN_TABLE;
+}
+
+/* May the user truncate it?  If not, the command will say so. */
+static bool
+may_truncate(Oid relid)
+{
+	return is_truncatable(relid) && pg_class_aclcheck(relid, GetUserId(), ACL_TRUNCATE) == ACLCHECK_OK;
+}
+
+/* Before a lock is taken by name; the command would raise the same. */
+static void
+check_before_lock(const RangeVar *rv, Oid relid, Oid old_relid, void *arg)
+{
+	AclResult	result;
+
+	if (!OidIsValid(relid))
+		return;
+	if (!is_truncatable(relid))
+		ereport(ERROR,
+				(errcode(ERRCODE_WRONG_OBJECT_TYPE),
+				 errmsg("\"%s\" is not a table", rv->relname)));
+	result = pg_class_aclcheck(relid, GetUserId(), ACL_TRUNCATE);
+	if (result != ACLCHECK_OK)
+		aclcheck_error(result, get_relkind_objtype(get_rel_relkind(relid)), rv->relname);
+}
+
+/* Could the command be about a tracked table?  Takes no lock. */
+static bool
+is_of_interest(TruncateStmt *stmt)
+{
+	bool		permanent = false;
+	ListCell   *lc;
+
+	if (!OidIsValid(scdc_table_oid(SCDC_REGISTRY)) || !OidIsValid(scdc_table_oid(SCDC_INBOX)))
+		return false;
+	foreach(lc, stmt->relations)
+	{
+		Oid			relid = RangeVarGetRelid((RangeVar *) lfirst(lc), NoLock, true);
+
+		if (!OidIsValid(relid) || !may_truncate(relid))
+			return false;
+		if (get_rel_persistence(relid) == RELPERSISTENCE_PERMANENT)
+			permanent = true;
+	}
+	return permanent && !scdc_registry_is_empty(NULL);
+}
+
+/* Everything that the command will truncate, locked; NIL if it will fail. */
+static List *
+lock_relations(TruncateStmt *stmt)
+{
+	List	   *relids = NIL;
+	ListCell   *lc,
+			   *child;
+
+	foreach(lc, stmt->relations)
+	{
+		RangeVar   *rv = lfirst(lc);
+		Oid			relid = RangeVarGetRelidExtended(rv, AccessExclusiveLock, 0, check_before_lock, NULL);
+
+		if (list_member_oid(relids, relid))
+			continue;
+		relids = lappend_oid(relids, relid);
+		if (rv->inh)
+			foreach(child, find_all_inheritors(relid, AccessExclusiveLock, NULL))
+				relids = list_append_unique_oid(relids, lfirst_oid(child));
+	}
+	if (stmt->behavior == DROP_CASCADE)
+	{
+		List	   *more;
+
+		while ((more = heap_truncate_find_FKs(relids)) != NIL)
+		{
+			foreach(lc, more)
+			{
+				if (!may_truncate(lfirst_oid(lc)))
+					return NIL;
+				LockRelationOid(lfirst_oid(lc), AccessExclusiveLock);
+				relids = lappend_oid(relids, lfirst_oid(lc));
+			}
+		}
+	}
+	return relids;
+}
+
+/* Without CASCADE nothing may refer to the tables; find that out before rows are written. */
+static void
+check_references(List *relids)
+{
+	List	   *rels = NIL;
+	ListCell   *lc;
+
+	foreach(lc, relids)
+		rels = lappend(rels, table_open(lfirst_oid(lc), NoLock));
+	heap_truncate_check_FKs(rels, false);
+	foreach(lc, rels)
+		table_close(lfirst(lc), NoLock);
+}
+
+static void
+forbid(const ScdcStream *stream, Oid relid)
+{
+	char	   *name = quote_qualified_identifier(get_namespace_name(get_rel_namespace(relid)), get_rel_name(relid));
+
+	ereport(ERROR,
+			(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+			 errmsg("cannot truncate table \"%s\"", get_rel_name(relid)),
+			 errdetail("Its changes are captured with on_truncate => 'forbid'."),
+			 errhint("DELETE FROM %s; or let TRUNCATE be recorded: SELECT stream_alter(%s, on_truncate => 'delete');",
+					 name, quote_literal_cstr(name))));
+}
+
+/* What is to be recorded of one table. */
+typedef struct TruncatedTable
+{
+	Oid			relid;
+	ScdcStream *stream;
+} TruncatedTable;
+
+static void
+record(void *arg)
+{
+	TruncatedTable *table = arg;
+	Relation	rel = table_open(table->relid, NoLock);
+
+	scdc_inbox_write_rows(rel, table->stream, SCDC_EVENT_DELETE);
+	scdc_inbox_write_truncated(rel, table->stream);
+	table_close(rel, NoLock);
+}
+
+void
+scdc_before_truncate(TruncateStmt *stmt)
+{
+	List	   *tables = NIL;
+	List	   *relids;
+	ListCell   *lc;
+
+	if (!is_of_interest(stmt))
+		return;
+	relids = lock_relations(stmt);
+	foreach(lc, relids)
+	{
+		TruncatedTable *table;
+		ScdcStream *stream = scdc_ddl_stream(lfirst_oid(lc));
+
+		if (stream == NULL || get_rel_relkind(lfirst_oid(lc)) != RELKIND_RELATION)
+			continue;
+		if (strcmp(stream->on_truncate, "forbid") == 0)
+			forbid(stream, lfirst_oid(lc));
+		if (strcmp(stream->on_truncate, "delete") != 0)
+			continue;
+		table = palloc(sizeof(TruncatedTable));
+		table->relid = lfirst_oid(lc);
+		table->stream = stream;
+		tables = lappend(tables, table);
+	}
+	if (tables == NIL)
+		return;
+	if (stmt->behavior != DROP_CASCADE)
+		check_references(relids);
+	foreach(lc, tables)
+	{
+		TruncatedTable *table = lfirst(lc);
+
+		(void) scdc_ddl_try(record, table, psprintf("the rows that TRUNCATE takes away from table \"%s\"",
+													get_rel_name(table->relid)));
+	}
+}
