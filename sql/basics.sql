@@ -55,7 +55,10 @@ SELECT * FROM stream_changes('orders', deduplication_mode => 'none', compute_upd
 SELECT count(*) FROM stream_changes('orders', starting_version => -1);
 SELECT * FROM stream_changes('no_such_table');
 SELECT stream_track('orders');
-SELECT stream_track('orders', on_truncate => 'forbid');
+SELECT stream_track('orders', on_truncate => 'some');
+SELECT stream_alter('orders', on_truncate => 'forbid');
+TRUNCATE orders;
+SELECT stream_alter('orders', on_truncate => 'gap');
 
 -- columns come and go
 ALTER TABLE orders ADD COLUMN note text DEFAULT 'none', DROP COLUMN customer;
@@ -66,7 +69,7 @@ SELECT _change_type, _commit_version, row_data FROM stream_changes('orders', sta
 SELECT _change_type, _commit_version, (row_data).* FROM stream_changes(NULL::orders, starting_version => 5);
 SELECT event, _commit_version, event_number FROM stream_events('orders', starting_version => 6);
 
--- TRUNCATE leaves a gap: ranges that include it are refused, others are not
+-- TRUNCATE leaves a gap, if asked to: ranges that include it are refused, others are not
 TRUNCATE orders;
 INSERT INTO orders (id, price) VALUES (9, 9.00);
 SELECT _change_type FROM stream_changes('orders', starting_version => 7);

@@ -397,6 +397,7 @@ scdc_block_add(ScdcBlockBuilder *b, const ScdcEvent *e)
 
 	Assert(b->nversions > 0);
 	Assert((e->flags & ~EVENT_FLAGS_KNOWN) == 0);
+	Assert((e->flags & SCDC_EVENT_ENDS) == 0 || e->kind == SCDC_EVENT_GAP);
 	Assert(e->old_schema == 0 || (e->kind == SCDC_EVENT_UPDATE && e->old_image.data != NULL));
 
 	buffer_reserve(&b->changes,
@@ -924,7 +925,8 @@ scdc_block_next(ScdcBlockReader *r, ScdcEvent *e, const ScdcVersion **v, const c
 	e->kind = (ScdcEventKind) (head & EVENT_KIND_MASK);
 	e->flags = head >> EVENT_FLAGS_SHIFT;
 	left = left_counter(r, e->kind);
-	if (left == NULL || (e->flags & ~(EVENT_FLAGS_KNOWN | EVENT_OLD_SCHEMA)) != 0)
+	if (left == NULL || (e->flags & ~(EVENT_FLAGS_KNOWN | EVENT_OLD_SCHEMA)) != 0 ||
+		((e->flags & SCDC_EVENT_ENDS) != 0 && e->kind != SCDC_EVENT_GAP))
 	{
 		*err = "event kind is not supported";
 		return -1;

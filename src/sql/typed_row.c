@@ -135,8 +135,11 @@ no_cast(ScdcTypedRows *typed, const ScdcSchema *schema, int attno, int64 version
 				(errcode(ERRCODE_CANNOT_COERCE),
 				 errmsg("column \"%s\" was of type %s before version " INT64_FORMAT ", which cannot be cast to %s",
 						name, type_then, changed, type_now),
-				 errhint("Read versions before " INT64_FORMAT " as jsonb, with the table's name as the first argument.",
-						 changed)));
+				 changed > version ?
+			 errhint("Read versions before " INT64_FORMAT " as jsonb, with the table's name as the first argument.",
+					 changed) :
+			 errhint("Read versions up to " INT64_FORMAT ", which has rows from before the change, as jsonb, with the table's name as the first argument.",
+					 changed)));
 	ereport(ERROR,
 			(errcode(ERRCODE_CANNOT_COERCE),
 			 errmsg("column \"%s\" is of type %s in version " INT64_FORMAT ", which cannot be cast to %s",

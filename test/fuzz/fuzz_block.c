@@ -289,6 +289,10 @@ round_trip(ScdcBlockBuilder *b, Input *in)
 			event->old_image = take_image(in);
 		if (event->kind == SCDC_EVENT_INSERT || event->kind == SCDC_EVENT_UPDATE)
 			event->new_image = take_image(in);
+		if (event->kind == SCDC_EVENT_UPDATE && event->old_image.data != NULL && (op & 0x20))
+			event->old_schema = (int32) take(in, 4);
+		if (event->kind == SCDC_EVENT_GAP && (op & 0x20))
+			event->flags |= SCDC_EVENT_ENDS;
 		scdc_block_add(b, event);
 		count(&versions[nversions - 1], event->kind);
 		owner[nevents++] = nversions - 1;
@@ -319,6 +323,7 @@ round_trip(ScdcBlockBuilder *b, Input *in)
 	{
 		MUST(scdc_block_next(&r, &e, &v, &err) == 1);
 		MUST(e.kind == events[i].kind && e.flags == events[i].flags && v == &r.versions[owner[i]]);
+		MUST(e.old_schema == events[i].old_schema);
 		MUST(same_bytes(&e.old_image, &events[i].old_image));
 		MUST(same_bytes(&e.new_image, &events[i].new_image));
 		free_image(&events[i].old_image);

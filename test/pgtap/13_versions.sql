@@ -102,6 +102,7 @@ SELECT results_eq($$SELECT event, event_number, old_row ->> 'ww', new_row ->> 'w
 UPDATE p13_t SET ww = 3 WHERE id = 2;						-- 5
 SELECT results_eq($$SELECT event, _commit_version FROM stream_events('p13_t', 3, 5)$$,
 	$$VALUES ('update', 3::bigint), ('schema change', 4), ('update', 4), ('schema change', 4), ('update', 4), ('update', 5)$$, 'only there');
+SELECT stream_alter('p13_t', on_truncate => 'gap') \g /dev/null
 TRUNCATE p13_t;												-- 6
 SELECT results_eq($$SELECT event, _commit_version, event_number, old_row, new_row FROM stream_events('p13_t', 6)$$,
 	$$VALUES ('truncate', 6::bigint, 1::bigint, NULL::jsonb, NULL::jsonb)$$, 'TRUNCATE is a marker');

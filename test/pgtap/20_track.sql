@@ -3,7 +3,7 @@
 
 SET client_min_messages = warning;
 
-SELECT plan(81);
+SELECT plan(91);
 
 CREATE ROLE p20_owner;
 CREATE ROLE p20_stranger;
@@ -123,18 +123,29 @@ SELECT is(coalesce(identity_of('without_identity'), '{}'), '{}'::name[], 'identi
  */
 SELECT throws_ok($$SELECT stream_track('plain', retention => '-1 day')$$, '22023', 'retention must not be negative', 'a negative retention');
 SELECT throws_ok($$SELECT stream_track('plain', retention => '1 day -1 month')$$, '22023', NULL, 'also if it is mixed');
-SELECT throws_ok($$SELECT stream_track('plain', on_truncate => 'forbid')$$, '0A000', NULL, 'on_truncate => forbid, not yet');
 SELECT throws_ok($$SELECT stream_track('plain', on_truncate => 'keep')$$, '22023', 'unrecognized value for on_truncate: "keep"', 'an unknown on_truncate');
 SELECT throws_ok($$SELECT stream_track('plain', on_truncate => '')$$, '22023', NULL, 'an empty on_truncate');
 SELECT lives_ok($$SELECT stream_track('plain', NULL, NULL, NULL, NULL)$$, 'NULL means not given');
 SELECT results_eq($$SELECT on_truncate, retention FROM stream_tables WHERE table_name = 'plain'$$,
-	$$VALUES ('gap'::text, NULL::interval)$$, 'which is what it says; delete acts as gap for now');
+	$$VALUES ('delete'::text, NULL::interval)$$, 'the default is delete');
 SELECT throws_ok($$SELECT stream_track('plain')$$, '42710', 'table "plain" is already tracked', 'tracked twice');
 SELECT throws_ok($$SELECT stream_track('without_identity'); SELECT stream_track('without_identity')$$, '42710', NULL, 'twice in one transaction');
 SELECT lives_ok($$SELECT stream_untrack('plain')$$, 'stream_untrack');
 SELECT lives_ok($$SELECT stream_track('plain', retention => '1 day', on_truncate => 'GAP')$$, 'words ignore letter case');
 SELECT results_eq($$SELECT on_truncate, retention FROM stream_tables WHERE table_name = 'plain'$$,
 	$$VALUES ('gap'::text, '1 day'::interval)$$, 'stream_tables shows the arguments');
+SELECT lives_ok($$SELECT stream_alter('plain', on_truncate => 'Forbid')$$, 'stream_alter');
+SELECT results_eq($$SELECT on_truncate, retention FROM stream_tables WHERE table_name = 'plain'$$,
+	$$VALUES ('forbid'::text, '1 day'::interval)$$, 'changes what it is told, and nothing else');
+SELECT lives_ok($$SELECT stream_alter('plain', '2 days')$$, 'the other one');
+SELECT lives_ok($$SELECT stream_alter('plain')$$, 'nothing');
+SELECT results_eq($$SELECT on_truncate, retention FROM stream_tables WHERE table_name = 'plain'$$,
+	$$VALUES ('forbid'::text, '2 days'::interval)$$, 'NULL leaves things as they are');
+SELECT throws_ok($$SELECT stream_alter('plain', on_truncate => 'keep')$$, '22023', 'unrecognized value for on_truncate: "keep"', 'stream_alter: an unknown on_truncate');
+SELECT throws_ok($$SELECT stream_alter('plain', '-1 s')$$, '22023', 'retention must not be negative', 'stream_alter: a negative retention');
+SELECT throws_ok($$SELECT stream_alter(NULL)$$, '22004', NULL, 'stream_alter: no table');
+SELECT throws_ok($$SELECT stream_alter('without_identity', '1 day')$$, '0A000', 'table "without_identity" is not tracked', 'stream_alter: a table that is not tracked');
+SELECT throws_ok($$SET LOCAL transaction_read_only = on; SELECT stream_alter('plain', '1 day')$$, '25006', NULL, 'stream_alter: not in a read-only transaction');
 SELECT throws_ok($$SET LOCAL transaction_read_only = on; SELECT stream_track('without_identity')$$, '25006', NULL, 'not in a read-only transaction');
 SELECT throws_ok($$SET LOCAL transaction_read_only = on; SELECT stream_untrack('plain')$$, '25006', NULL, 'nor is stream_untrack');
 
@@ -146,6 +157,7 @@ ALTER TABLE owned OWNER TO p20_owner;
 GRANT ALL ON owned TO p20_stranger;
 GRANT USAGE ON SCHEMA p20 TO p20_stranger;
 SELECT throws_ok($$SET LOCAL ROLE p20_stranger; SELECT stream_track('p20.owned')$$, '42501', 'must be owner of table owned', 'only the owner may track');
+SELECT throws_ok($$SET LOCAL ROLE p20_stranger; SELECT stream_alter('p20.owned', '1 day')$$, '42501', 'must be owner of table owned', 'or alter');
 SET ROLE p20_owner;
 SELECT stream_track('owned') \g /dev/null
 RESET ROLE;

@@ -225,7 +225,11 @@ model_random(void)
 				random_below(10) != 0;
 			bool		has_new = kind == SCDC_EVENT_INSERT || kind == SCDC_EVENT_UPDATE;
 
+			if (kind == SCDC_EVENT_GAP && random_below(4) == 0)
+				flags |= SCDC_EVENT_ENDS;
 			model_event(kind, flags, has_old ? &old_image : NULL, has_new ? &new_image : NULL);
+			if (kind == SCDC_EVENT_UPDATE && has_old && random_below(4) == 0)
+				model.events[model.nevents - 1].old_schema = random_below(2) ? 1 : (int32) (random64() | 1);
 			if (!has_old)
 				free(unconstify(char *, old_image.data));
 			if (!has_new)
@@ -338,6 +342,7 @@ read_block(const char *versions, uint32 versions_len, const char *changes, uint3
 		if (n >= model.nevents ||
 			e.kind != model.events[n].kind ||
 			e.flags != model.events[n].flags ||
+			e.old_schema != model.events[n].old_schema ||
 			!same_bytes(&e.old_image, &model.events[n].old_image) ||
 			!same_bytes(&e.new_image, &model.events[n].new_image) ||
 			v != &r.versions[model.event_version[n]])
@@ -433,6 +438,21 @@ test_round_trips(void)
 	model.events[0].flags = SCDC_EVENT_INCOMPLETE;
 	model.events[2].flags = SCDC_EVENT_INCOMPLETE;
 	round_trip("absent old images, incomplete events");
+
+	model_clear();
+	model_version(1);
+	model_event_text(SCDC_EVENT_UPDATE, "old", "new");
+	model_event_text(SCDC_EVENT_UPDATE, "the same", "the same");
+	model_event_text(SCDC_EVENT_UPDATE, "", "");
+	model_event_text(SCDC_EVENT_UPDATE, "old", "new");
+	model_event_text(SCDC_EVENT_GAP, NULL, NULL);
+	model.events[0].old_schema = 1;
+	model.events[1].old_schema = -1;
+	model.events[2].old_schema = PG_INT32_MIN;
+	model.events[3].flags = SCDC_EVENT_INCOMPLETE;
+	model.events[3].old_schema = PG_INT32_MAX;
+	model.events[4].flags = SCDC_EVENT_ENDS;
+	round_trip("old images of another schema, the end of a stream");
 
 	model_clear();
 	model_version(1);
@@ -768,6 +788,20 @@ test_crafted_damage(void)
 	part_varint(&c, PG_UINT64_MAX);
 	part_text(&c, "x");
 	ok(is_damage(&d, &c), "damage: an image of an absurd length");
+
+	/* flag 2: a schema of the old image, which must be there and have a number */
+	simple_directory(&d, 0, 1);
+	for (i = 0; i < 3; i++)
+	{
+		part_begin(&c);
+		part_byte(&c, SCDC_EVENT_UPDATE | 0x02 << 4 | (i == 0 ? 0x08 : 0));
+		part_varint(&c, i == 0 ? 2 : i == 1 ? 0 : UINT64CONST(1) << 33);
+		for (int j = 0; j < 4; j++)
+			part_varint(&c, 0);
+		if (!is_damage(&d, &c))
+			break;
+	}
+	is_int(i, 3, "damage: another schema without an old image, without a number, with too large a number");
 
 	simple_directory(&d, 0, 1);
 	part_begin(&c);
