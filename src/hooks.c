@@ -212,23 +212,24 @@ run_utility(PlannedStmt *pstmt, const char *queryString, bool readOnlyTree, Proc
 		standard_ProcessUtility(pstmt, queryString, readOnlyTree, context, params, queryEnv, dest, qc);
 }
 
-/* An ALTER TABLE that may rewrite a tracked table, see ddl/rewrite.c. */
+/* A command whose effects on rows are recorded, see ddl/ddl.h. */
 static void
-run_alter(ScdcAlter *alter, PlannedStmt *pstmt, const char *queryString, bool readOnlyTree, ProcessUtilityContext context,
-		  ParamListInfo params, QueryEnvironment *queryEnv, DestReceiver *dest, QueryCompletion *qc)
+run_command(ScdcCommand *command, PlannedStmt *pstmt, const char *queryString, bool readOnlyTree,
+			ProcessUtilityContext context, ParamListInfo params, QueryEnvironment *queryEnv, DestReceiver *dest,
+			QueryCompletion *qc)
 {
 	PG_TRY();
 	{
 		run_utility(pstmt, queryString, readOnlyTree, context, params, queryEnv, dest, qc);
-		scdc_after_alter(alter);
+		scdc_command_done(command);
 	}
 	PG_CATCH();
 	{
-		scdc_alter_end(alter);
+		scdc_command_end(command);
 		PG_RE_THROW();
 	}
 	PG_END_TRY();
-	scdc_alter_end(alter);
+	scdc_command_end(command);
 }
 
 /*
@@ -265,7 +266,7 @@ process_utility(PlannedStmt *pstmt, const char *queryString, bool readOnlyTree, 
 	Oid			dboid = database_to_be_free(pstmt->utilityStmt);
 	bool		commits_prepared = IsA(pstmt->utilityStmt, TransactionStmt) &&
 	((TransactionStmt *) pstmt->utilityStmt)->kind == TRANS_STMT_COMMIT_PREPARED;
-	ScdcAlter  *alter = NULL;
+	ScdcCommand *command;
 
 	if (OidIsValid(dboid))
 	{
@@ -279,13 +280,9 @@ process_utility(PlannedStmt *pstmt, const char *queryString, bool readOnlyTree, 
 	if (IsA(pstmt->utilityStmt, DropStmt) && ((DropStmt *) pstmt->utilityStmt)->removeType == OBJECT_EXTENSION)
 		before_drop_extension((DropStmt *) pstmt->utilityStmt);
 
-	if (IsA(pstmt->utilityStmt, TruncateStmt))
-		scdc_before_truncate((TruncateStmt *) pstmt->utilityStmt);
-	if (IsA(pstmt->utilityStmt, AlterTableStmt))
-		alter = scdc_before_alter((AlterTableStmt *) pstmt->utilityStmt);
-
-	if (alter)
-		run_alter(alter, pstmt, queryString, readOnlyTree, context, params, queryEnv, dest, qc);
+	command = scdc_command_begin(pstmt->utilityStmt);
+	if (command)
+		run_command(command, pstmt, queryString, readOnlyTree, context, params, queryEnv, dest, qc);
 	else
 		run_utility(pstmt, queryString, readOnlyTree, context, params, queryEnv, dest, qc);
 
@@ -337,7 +334,7 @@ object_access(ObjectAccessType access, Oid classId, Oid objectId, int subId, voi
 		prev_object_access(access, classId, objectId, subId, arg);
 
 	if (access == OAT_POST_CREATE && classId == RelationRelationId && subId == 0)
-		scdc_alter_new_relation(objectId);
+		scdc_command_new_relation(objectId);
 	if (access != OAT_DROP || classId != RelationRelationId || subId != 0 || !IsTransactionState() ||
 		objectId < FirstNormalObjectId || get_rel_relkind(objectId) != RELKIND_RELATION ||
 		get_rel_persistence(objectId) == RELPERSISTENCE_TEMP)
@@ -381,4 +378,5 @@ scdc_hooks_init(void)
 	ProcessUtility_hook = process_utility;
 	prev_object_access = object_access_hook;
 	object_access_hook = object_access;
+	scdc_ddl_init();
 }

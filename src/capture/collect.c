@@ -481,18 +481,20 @@ scdc_collect_event(ScdcTracked *t, ScdcSchema *schema, const ScdcEvent *event)
 
 	if (event->kind == SCDC_EVENT_GAP)
 	{
-		if (event->flags & SCDC_EVENT_ENDS && t->stalled == NULL)
-		{
-			t->stalled = "The table was made UNLOGGED, and changes of unlogged tables are not in WAL.";
-			t->ended_state = SCDC_STATE_GAP;
-		}
-		if (t->gap_seen && (t->stalled == NULL || t->dead))
+		bool		ends = (event->flags & SCDC_EVENT_ENDS) != 0 && !t->dead;
+
+		if (t->gap_seen && !ends)
 			return;				/* one is enough */
 		t->gap_seen = true;
-		if (t->stalled && !t->dead)
+		if (ends)
 		{
 			MemoryContext old = MemoryContextSwitchTo(collect_cxt);
 
+			if (t->stalled == NULL)
+			{
+				t->stalled = "The table was made UNLOGGED, and changes of unlogged tables are not in WAL.";
+				t->ended_state = SCDC_STATE_GAP;
+			}
 			t->dead = true;		/* from the next transaction on */
 			stalled_streams = lappend(stalled_streams, t);
 			MemoryContextSwitchTo(old);

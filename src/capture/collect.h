@@ -42,7 +42,7 @@ typedef struct ScdcTracked
 	int			nidentity;		/* columns that identify a row; -1: not known yet */
 	AttrNumber	identity[INDEX_MAX_KEYS];
 	bool		dead;			/* untracked or given up: its changes are thrown away */
-	const char *stalled;		/* why it is given up at the next gap, or was ... */
+	const char *stalled;		/* why it is given up when a GAP event says that it ends, or was ... */
 	char		ended_state;	/* ... and what it is then: SCDC_STATE_STALLED or SCDC_STATE_GAP */
 	int64		last_version;
 	TimestampTz last_timestamp;
@@ -104,9 +104,9 @@ extern void scdc_collect_event(ScdcTracked *t, ScdcSchema *schema, const ScdcEve
 extern void scdc_collect_commit(void);
 
 /*
- * A change of this stream cannot be stored: the stream is given up with this
- * version, for which the caller collects a GAP event next.  (A GAP event with
- * SCDC_EVENT_ENDS gives it up by itself.)
+ * A change of this stream cannot be stored, and this is why: the stream is
+ * given up with this version, for which the caller collects a GAP event with
+ * SCDC_EVENT_ENDS next.
  */
 extern void scdc_collect_stall(ScdcTracked *t, const char *reason);
 

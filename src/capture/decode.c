@@ -283,6 +283,7 @@ decode_change(Relation rel, ReorderBufferChange *change)
 	{
 		memset(&event, 0, sizeof(event));
 		event.kind = SCDC_EVENT_GAP;
+		event.flags = SCDC_EVENT_ENDS;
 		scdc_collect_stall(t, reason);
 	}
 

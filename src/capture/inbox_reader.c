@@ -199,9 +199,21 @@ scdc_commands_settle(ScdcCommands *commands, const ScdcTracked *t, ScdcTakeEvent
 static void
 note(uint64 xid, XLogRecPtr passed)
 {
-	MemoryContext old = MemoryContextSwitchTo(TopMemoryContext);
-	Taken	   *item = palloc(sizeof(Taken));
+	MemoryContext old;
+	Taken	   *item;
+	ListCell   *lc;
 
+	/* rows that were left over may turn out not to have been taken yet */
+	foreach(lc, taken)
+	{
+		item = lfirst(lc);
+		if (item->xid != xid)
+			continue;
+		item->passed = passed;
+		return;
+	}
+	old = MemoryContextSwitchTo(TopMemoryContext);
+	item = palloc(sizeof(Taken));
 	item->xid = xid;
 	item->passed = passed;
 	taken = lappend(taken, item);

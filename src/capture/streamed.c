@@ -34,7 +34,8 @@ typedef struct Part
 	ScdcBlockBuilder *builder;	/* NULL: none is */
 	int64		run;			/* number of the current run of events ... */
 	TransactionId run_xid;		/* ... and who wrote them */
-	bool		gap_seen;		/* a gap need not be told for each row that makes it */
+	bool		gap_seen;		/* a gap need not be told for each row that makes it, */
+	uint8		gap_flags;		/* with these */
 	ScdcSpool  *spool;			/* finished blocks; their schema goes with them */
 } Part;
 
@@ -129,11 +130,12 @@ scdc_streamed_event(TransactionId xid, TransactionId subxid, ScdcTracked *t, Scd
 	Part	   *p = part_of(streamed_entry(xid), t);
 	uint64		size = (uint64) event->old_image.len + event->new_image.len;
 
-	if (event->kind == SCDC_EVENT_GAP && (event->flags & SCDC_EVENT_ENDS) == 0)
+	if (event->kind == SCDC_EVENT_GAP)
 	{
-		if (p->gap_seen && p->run_xid == subxid)
+		if (p->gap_seen && p->run_xid == subxid && (event->flags & ~p->gap_flags) == 0)
 			return;
 		p->gap_seen = true;
+		p->gap_flags = event->flags;
 	}
 	else
 		p->gap_seen = false;

@@ -1,33 +1,73 @@
 /*-------------------------------------------------------------------------
  *
  * ddl.h
- *	  What hooks.c calls for commands on tables, to record what WAL does not
- *	  carry (see inbox.h).
+ *	  Commands on tracked tables that change rows in ways that WAL does not
+ *	  carry (see inbox.h): what hooks.c calls, and what the kinds of commands
+ *	  have in common.
  *
  *-------------------------------------------------------------------------
  */
 #ifndef SCDC_DDL_H
 #define SCDC_DDL_H
 
+#include "log/catalog.h"
 #include "nodes/parsenodes.h"
 
-/*
- * Before a TRUNCATE: takes its locks, if something in it is tracked and the
- * user may truncate, and records the rows.  Raises 55000 for a table with
- * on_truncate => 'forbid'.
- */
-extern void scdc_before_truncate(TruncateStmt *stmt);
+/* A tracked table that a command under way is about. */
+typedef struct ScdcCommandTable
+{
+	Oid			relid;
+	ScdcStream *stream;
+	Oid			storage;		/* its relfilenode before the command */
+	bool		touched;		/* a trigger or function has written it meanwhile */
+	bool		touched_before; /* the same, while it still had that storage */
+} ScdcCommandTable;
+
+typedef struct ScdcCommand
+{
+	struct ScdcCommand *outer;	/* in the middle of which this one is */
+	MemoryContext cxt;
+	int			nestlevel;		/* of settings; 0: none was changed */
+	List	   *tables;			/* of ScdcCommandTable, or what begins with one */
+	void		(*done) (struct ScdcCommand *command);
+} ScdcCommand;
+
+/* ---- for hooks.c ---- */
+
+extern void scdc_ddl_init(void);
 
 /*
- * An ALTER TABLE: what it may rewrite is noted before it, its lock taken
- * (NULL: there is nothing to do); old rows are set aside when a new heap is made for them; what they have become is
- * recorded after it.  end is to be called also when the command has failed.
+ * Before a command: takes the command's locks on tables, if it is about
+ * tracked ones and the user may give it, and does what has to be done before
+ * it.  NULL: it does not concern us.  Raises 55000 for TRUNCATE of a table
+ * with on_truncate => 'forbid'.
  */
-typedef struct ScdcAlter ScdcAlter;
+extern ScdcCommand *scdc_command_begin(Node *stmt);
 
-extern ScdcAlter *scdc_before_alter(AlterTableStmt *stmt);
-extern void scdc_alter_new_relation(Oid relid);
-extern void scdc_after_alter(ScdcAlter *alter);
-extern void scdc_alter_end(ScdcAlter *alter);
+/* After it, if it has succeeded; and at last, whether it has or not. */
+extern void scdc_command_done(ScdcCommand *command);
+extern void scdc_command_end(ScdcCommand *command);
+
+/* A relation was created: perhaps the new heap of a table that a command rewrites. */
+extern void scdc_command_new_relation(Oid relid);
+
+/* ---- kinds of commands: NULL if there is nothing to do ---- */
+
+extern ScdcCommand *scdc_truncate_begin(TruncateStmt *stmt);	/* truncate.c */
+extern ScdcCommand *scdc_alter_begin(AlterTableStmt *stmt); /* rewrite.c */
+
+/* ---- for them ---- */
+
+/* Is anything tracked in this database?  False also if that cannot be found out, with a WARNING. */
+extern bool scdc_command_is_of_interest(void);
+
+/*
+ * The command, with those of the tables (locked) that are tracked and have
+ * rows of their own; NULL if none is.  table_size: of the structs to make of them.
+ */
+extern ScdcCommand *scdc_command_create(List *relids, Size table_size, void (*done) (ScdcCommand *command));
+
+/* The innermost command under way that is about the table, and its entry there; NULL if none is. */
+extern ScdcCommandTable *scdc_command_find(Oid relid, ScdcCommand **command);
 
 #endif							/* SCDC_DDL_H */

@@ -46,14 +46,12 @@
 #include "ddl/ddl.h"
 #include "ddl/inbox.h"
 #include "log/image.h"
-#include "log/rows.h"
 #include "sql/tapes.h"
 
 /* A tracked table that the command may rewrite. */
 typedef struct AlteredTable
 {
-	Oid			relid;
-	ScdcStream *stream;
+	ScdcCommandTable t;
 	TupleDesc	desc;			/* before the command */
 	ScdcSchema *schema;
 
@@ -65,15 +63,7 @@ typedef struct AlteredTable
 	bool		failed;			/* to set them aside */
 } AlteredTable;
 
-struct ScdcAlter
-{
-	ScdcAlter  *outer;
-	MemoryContext cxt;
-	int			nestlevel;		/* of settings */
-	List	   *tables;
-};
-
-static ScdcAlter *current = NULL;
+static void alter_done(ScdcCommand *command);
 
 /* ---- before the command ---- */
 
@@ -92,94 +82,61 @@ lock_tables(AlterTableStmt *stmt)
 	Oid			relid;
 	char		relkind;
 
-	if (stmt->objtype != OBJECT_TABLE ||
-		!OidIsValid(scdc_table_oid(SCDC_REGISTRY)) || !OidIsValid(scdc_table_oid(SCDC_INBOX)) ||
-		AlterTableGetLockLevel(stmt->cmds) != AccessExclusiveLock)
+	if (stmt->objtype != OBJECT_TABLE || AlterTableGetLockLevel(stmt->cmds) != AccessExclusiveLock)
 		return NIL;
 	relid = RangeVarGetRelid(rv, NoLock, true);
 	if (!OidIsValid(relid) || !pg_class_ownercheck(relid, GetUserId()))
 		return NIL;
 	relkind = get_rel_relkind(relid);
 	if ((relkind != RELKIND_RELATION && relkind != RELKIND_PARTITIONED_TABLE) ||
-		get_rel_persistence(relid) == RELPERSISTENCE_TEMP || scdc_registry_is_empty(NULL))
+		get_rel_persistence(relid) == RELPERSISTENCE_TEMP || !scdc_command_is_of_interest())
 		return NIL;
 	relid = RangeVarGetRelidExtended(rv, AccessExclusiveLock, 0, check_before_lock, NULL);
 	return rv->inh ? find_all_inheritors(relid, AccessExclusiveLock, NULL) : list_make1_oid(relid);
 }
 
-ScdcAlter *
-scdc_before_alter(AlterTableStmt *stmt)
+static void
+describe(void *arg)
 {
-	List	   *relids = lock_tables(stmt);
-	ScdcAlter  *alter = NULL;
-	ListCell   *lc;
+	AlteredTable *table = arg;
+	ScdcStream *stream = table->t.stream;
+	Relation	rel = table_open(table->t.relid, NoLock);
 
-	foreach(lc, relids)
-	{
-		Oid			relid = lfirst_oid(lc);
-		ScdcStream *stream = scdc_ddl_stream(relid);
-		MemoryContext old;
-		AlteredTable *table;
-		Relation	rel;
-
-		if (stream == NULL || get_rel_relkind(relid) != RELKIND_RELATION)
-			continue;
-		if (alter == NULL)
-		{
-			MemoryContext cxt = AllocSetContextCreate(CurrentMemoryContext, "streamcdc alter table", ALLOCSET_DEFAULT_SIZES);
-
-			alter = MemoryContextAllocZero(cxt, sizeof(ScdcAlter));
-			alter->cxt = cxt;
-		}
-		old = MemoryContextSwitchTo(alter->cxt);
-		table = palloc0(sizeof(AlteredTable));
-		rel = table_open(relid, NoLock);
-		table->relid = relid;
-		table->stream = scdc_ddl_stream(relid);
-		table->desc = CreateTupleDescCopyConstr(RelationGetDescr(rel));
-		table->schema = scdc_schema_of_relation(rel, stream->stream_id, stream->identity, stream->nidentity);
-		table_close(rel, NoLock);
-		alter->tables = lappend(alter->tables, table);
-		MemoryContextSwitchTo(old);
-	}
-	if (alter == NULL)
-		return NULL;
-
-	alter->nestlevel = NewGUCNestLevel();
-	(void) set_config_option("synchronize_seqscans", "off", PGC_USERSET, PGC_S_SESSION, GUC_ACTION_SAVE, true, 0, false);
-	alter->outer = current;
-	current = alter;
-	return alter;
+	table->desc = CreateTupleDescCopyConstr(RelationGetDescr(rel));
+	table->schema = scdc_schema_of_relation(rel, stream->stream_id, stream->identity, stream->nidentity);
+	table_close(rel, NoLock);
 }
 
-void
-scdc_alter_end(ScdcAlter *alter)
+ScdcCommand *
+scdc_alter_begin(AlterTableStmt *stmt)
 {
-	if (alter)
-		current = alter->outer;
+	ScdcCommand *command = scdc_command_create(lock_tables(stmt), sizeof(AlteredTable), alter_done);
+	MemoryContext old;
+	ListCell   *lc;
+
+	if (command == NULL)
+		return NULL;
+	old = MemoryContextSwitchTo(command->cxt);
+	foreach(lc, command->tables)
+	{
+		AlteredTable *table = lfirst(lc);
+
+		table->failed = !scdc_ddl_try(describe, table, psprintf("what table \"%s\" was like before ALTER TABLE",
+																get_rel_name(table->t.relid)));
+	}
+	MemoryContextSwitchTo(old);
+	command->nestlevel = NewGUCNestLevel();
+	(void) set_config_option("synchronize_seqscans", "off", PGC_USERSET, PGC_S_SESSION, GUC_ACTION_SAVE, true, 0, false);
+	return command;
 }
 
 /* ---- the old rows ---- */
-
-static AlteredTable *
-find_table(Oid relid)
-{
-	for (ScdcAlter *alter = current; alter; alter = alter->outer)
-	{
-		ListCell   *lc;
-
-		foreach(lc, alter->tables)
-			if (((AlteredTable *) lfirst(lc))->relid == relid)
-				return lfirst(lc);
-	}
-	return NULL;
-}
 
 static void
 set_old_rows_aside(void *arg)
 {
 	AlteredTable *table = arg;
-	Relation	rel = table_open(table->relid, NoLock);
+	Relation	rel = table_open(table->t.relid, NoLock);
 	Snapshot	snapshot = RegisterSnapshot(GetLatestSnapshot());
 	TupleTableSlot *slot = MakeSingleTupleTableSlot(table->desc, table_slot_callbacks(rel));
 	TableScanDesc scan = table_beginscan(rel, snapshot, 0, NULL);
@@ -208,19 +165,16 @@ set_old_rows_aside(void *arg)
 	MemoryContextDelete(row_cxt);
 }
 
-/* A relation has been created; is it the new heap of a table of ours? */
 void
-scdc_alter_new_relation(Oid relid)
+scdc_command_new_relation(Oid relid)
 {
-	Relation	rel;
+	Relation	rel = RelationIdGetRelation(relid);
 	Oid			rewritten;
 	char		persistence;
+	ScdcCommand *command;
 	AlteredTable *table;
 	MemoryContext old;
 
-	if (current == NULL)
-		return;
-	rel = RelationIdGetRelation(relid);
 	if (rel == NULL)
 		return;
 	rewritten = rel->rd_rel->relrewrite;
@@ -228,13 +182,13 @@ scdc_alter_new_relation(Oid relid)
 	RelationClose(rel);
 	if (!OidIsValid(rewritten) || persistence != RELPERSISTENCE_PERMANENT)
 		return;
-	table = find_table(rewritten);
-	if (table == NULL || OidIsValid(table->new_heap))
+	table = (AlteredTable *) scdc_command_find(rewritten, &command);
+	if (table == NULL || command->done != alter_done || table->failed || OidIsValid(table->new_heap))
 		return;
 
 	/* the file belongs to the command, not to the subtransaction in which it is written */
 	table->new_heap = relid;
-	old = MemoryContextSwitchTo(current->cxt);
+	old = MemoryContextSwitchTo(command->cxt);
 	table->tapes = scdc_tapes_create(false);
 	table->old_rows = scdc_tape_create(table->tapes);
 	MemoryContextSwitchTo(old);
@@ -405,7 +359,7 @@ static void
 record_rewrite(void *arg)
 {
 	AlteredTable *table = arg;
-	ScdcStream *stream = table->stream;
+	ScdcStream *stream = table->t.stream;
 	Relation	rel;
 	ScdcSchema *schema;
 	Comparison *comparison;
@@ -417,11 +371,14 @@ record_rewrite(void *arg)
 	MemoryContext row_cxt = AllocSetContextCreate(cxt, "streamcdc rewritten row", ALLOCSET_DEFAULT_SIZES);
 	ScdcOutputMode mode;
 
-	CommandCounterIncrement();
-	rel = table_open(table->relid, NoLock);
+	if (table->t.touched)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_IN_USE),
+				 errmsg("a trigger or function has written the table in the middle of the command")));
+	rel = table_open(table->t.relid, NoLock);
 	schema = scdc_schema_of_relation(rel, stream->stream_id, stream->identity, stream->nidentity);
 	comparison = comparison_create(stream, table->schema, schema);
-	writer = scdc_inbox_writer_begin(stream, table->relid, schema, table->schema, table->new_heap);
+	writer = scdc_inbox_writer_begin(stream, table->t.relid, schema, table->schema, table->new_heap);
 	snapshot = RegisterSnapshot(GetLatestSnapshot());
 	slot = table_slot_create(rel, NULL);
 	scan = table_beginscan(rel, snapshot, 0, NULL);
@@ -461,30 +418,27 @@ record_end(void *arg)
 {
 	AlteredTable *table = arg;
 
-	scdc_inbox_write_end(table->stream, table->relid);
+	scdc_inbox_write_end(table->t.stream, table->t.relid);
 }
 
-void
-scdc_after_alter(ScdcAlter *alter)
+static void
+alter_done(ScdcCommand *command)
 {
 	ListCell   *lc;
 
-	if (alter == NULL)
-		return;
 	CommandCounterIncrement();
-	foreach(lc, alter->tables)
+	foreach(lc, command->tables)
 	{
 		AlteredTable *table = lfirst(lc);
-		char	   *name = get_rel_name(table->relid);
+		char	   *name = get_rel_name(table->t.relid);
 
 		if (name == NULL)
 			continue;			/* an event trigger may do anything */
-		if (get_rel_persistence(table->relid) == RELPERSISTENCE_UNLOGGED)
+		if (get_rel_persistence(table->t.relid) == RELPERSISTENCE_UNLOGGED)
 			(void) scdc_ddl_try(record_end, table, psprintf("that table \"%s\" is UNLOGGED from now on", name));
 		else if (OidIsValid(table->new_heap) && !table->failed)
 			(void) scdc_ddl_try(record_rewrite, table, psprintf("the rows of table \"%s\", which was rewritten", name));
 		if (table->tapes)
 			scdc_tapes_end(table->tapes);
 	}
-	AtEOXact_GUC(true, alter->nestlevel);
 }

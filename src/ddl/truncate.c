@@ -5,7 +5,8 @@
  *
  * WAL only says which tables were truncated.  So before the command runs, its
  * locks are taken in the order in which it will take them itself, and the
- * rows are written to the inbox.
+ * rows are written to the inbox.  If a BEFORE trigger then changes the rows,
+ * that is a gap.
  *
  *-------------------------------------------------------------------------
  */
@@ -25,7 +26,6 @@
 
 #include "ddl/ddl.h"
 #include "ddl/inbox.h"
-#include "log/rows.h"
 
 static bool
 is_truncatable(Oid relid)
@@ -66,8 +66,6 @@ is_of_interest(TruncateStmt *stmt)
 	bool		permanent = false;
 	ListCell   *lc;
 
-	if (!OidIsValid(scdc_table_oid(SCDC_REGISTRY)) || !OidIsValid(scdc_table_oid(SCDC_INBOX)))
-		return false;
 	foreach(lc, stmt->relations)
 	{
 		Oid			relid = RangeVarGetRelid((RangeVar *) lfirst(lc), NoLock, true);
@@ -77,7 +75,7 @@ is_of_interest(TruncateStmt *stmt)
 		if (get_rel_persistence(relid) == RELPERSISTENCE_PERMANENT)
 			permanent = true;
 	}
-	return permanent && !scdc_registry_is_empty(NULL);
+	return permanent && scdc_command_is_of_interest();
 }
 
 /* Everything that the command will truncate, locked; NIL if it will fail. */
@@ -133,7 +131,7 @@ check_references(List *relids)
 }
 
 static void
-forbid(const ScdcStream *stream, Oid relid)
+forbid(Oid relid)
 {
 	char	   *name = quote_qualified_identifier(get_namespace_name(get_rel_namespace(relid)), get_rel_name(relid));
 
@@ -145,17 +143,10 @@ forbid(const ScdcStream *stream, Oid relid)
 					 name, quote_literal_cstr(name))));
 }
 
-/* What is to be recorded of one table. */
-typedef struct TruncatedTable
-{
-	Oid			relid;
-	ScdcStream *stream;
-} TruncatedTable;
-
 static void
 record(void *arg)
 {
-	TruncatedTable *table = arg;
+	ScdcCommandTable *table = arg;
 	Relation	rel = table_open(table->relid, NoLock);
 
 	scdc_inbox_write_rows(rel, table->stream, SCDC_EVENT_DELETE);
@@ -163,41 +154,60 @@ record(void *arg)
 	table_close(rel, NoLock);
 }
 
-void
-scdc_before_truncate(TruncateStmt *stmt)
+static void
+record_gap(void *arg)
 {
-	List	   *tables = NIL;
+	ScdcCommandTable *table = arg;
+
+	scdc_inbox_write_gap(table->stream, table->relid);
+}
+
+static void
+truncate_done(ScdcCommand *command)
+{
+	ListCell   *lc;
+
+	foreach(lc, command->tables)
+	{
+		ScdcCommandTable *table = lfirst(lc);
+
+		if (table->touched_before)
+			(void) scdc_ddl_try(record_gap, table, "the gap that a trigger has made in the middle of TRUNCATE");
+	}
+}
+
+ScdcCommand *
+scdc_truncate_begin(TruncateStmt *stmt)
+{
+	ScdcCommand *command;
 	List	   *relids;
 	ListCell   *lc;
 
 	if (!is_of_interest(stmt))
-		return;
+		return NULL;
 	relids = lock_relations(stmt);
-	foreach(lc, relids)
+	command = scdc_command_create(relids, sizeof(ScdcCommandTable), truncate_done);
+	if (command == NULL)
+		return NULL;
+	foreach(lc, command->tables)
 	{
-		TruncatedTable *table;
-		ScdcStream *stream = scdc_ddl_stream(lfirst_oid(lc));
+		ScdcCommandTable *table = lfirst(lc);
 
-		if (stream == NULL || get_rel_relkind(lfirst_oid(lc)) != RELKIND_RELATION)
-			continue;
-		if (strcmp(stream->on_truncate, "forbid") == 0)
-			forbid(stream, lfirst_oid(lc));
-		if (strcmp(stream->on_truncate, "delete") != 0)
-			continue;
-		table = palloc(sizeof(TruncatedTable));
-		table->relid = lfirst_oid(lc);
-		table->stream = stream;
-		tables = lappend(tables, table);
+		if (strcmp(table->stream->on_truncate, "forbid") == 0)
+			forbid(table->relid);
+		if (strcmp(table->stream->on_truncate, "delete") != 0)
+			command->tables = foreach_delete_current(command->tables, lc);
 	}
-	if (tables == NIL)
-		return;
+	if (command->tables == NIL)
+		return NULL;
 	if (stmt->behavior != DROP_CASCADE)
 		check_references(relids);
-	foreach(lc, tables)
+	foreach(lc, command->tables)
 	{
-		TruncatedTable *table = lfirst(lc);
+		ScdcCommandTable *table = lfirst(lc);
 
 		(void) scdc_ddl_try(record, table, psprintf("the rows that TRUNCATE takes away from table \"%s\"",
 													get_rel_name(table->relid)));
 	}
+	return command;
 }

@@ -10,6 +10,7 @@
 #include "access/genam.h"
 #include "access/htup_details.h"
 #include "access/table.h"
+#include "access/transam.h"
 #include "utils/builtins.h"
 #include "utils/fmgroids.h"
 #include "utils/rel.h"
@@ -95,10 +96,26 @@ init_keys(ScanKey keys, uint64 xid, int64 after)
 	ScanKeyInit(&keys[1], Anum_entry, BTGreaterStrategyNumber, F_INT8GT, Int64GetDatum(after));
 }
 
+/*
+ * Has the row been deleted since, which is to say, has the transaction been
+ * captured?  A historic snapshot still sees such a row, but what it has out of
+ * line may be gone already.  After a restart the reorder buffer may hand out
+ * parts of a transaction that it will find, at its commit, to be skipped.
+ */
+static bool
+was_taken(HeapTuple tuple)
+{
+	HeapTupleHeader header = tuple->t_data;
+
+	return (header->t_infomask & HEAP_XMAX_INVALID) == 0 && !HEAP_XMAX_IS_LOCKED_ONLY(header->t_infomask) &&
+		TransactionIdDidCommit(HeapTupleHeaderGetUpdateXid(header));
+}
+
 static bool
 copy_tuple(Relation rel, HeapTuple tuple, Datum *values, bool *isnull, void *arg)
 {
-	*(HeapTuple *) arg = heap_copytuple(tuple);
+	if (!was_taken(tuple))
+		*(HeapTuple *) arg = heap_copytuple(tuple);
 	return false;
 }
 
