@@ -40,6 +40,7 @@
 #include "utils/lsyscache.h"
 #include "utils/memutils.h"
 #include "utils/rel.h"
+#include "utils/resowner.h"
 #include "utils/snapmgr.h"
 #include "utils/typcache.h"
 
@@ -57,8 +58,8 @@ typedef struct AlteredTable
 
 	/* once it is being rewritten */
 	Oid			new_heap;
-	ScdcTapes  *tapes;
-	void	   *old_rows;		/* images: length and bytes */
+	ResourceOwner owner;		/* of the file with the old rows */
+	void	   *old_rows;		/* a tape: images, length and bytes */
 	int64		nrows;
 	bool		failed;			/* to set them aside */
 } AlteredTable;
@@ -174,6 +175,7 @@ scdc_command_new_relation(Oid relid)
 	ScdcCommand *command;
 	AlteredTable *table;
 	MemoryContext old;
+	ResourceOwner owner = CurrentResourceOwner;
 
 	if (rel == NULL)
 		return;
@@ -188,9 +190,11 @@ scdc_command_new_relation(Oid relid)
 
 	/* the file belongs to the command, not to the subtransaction in which it is written */
 	table->new_heap = relid;
+	table->owner = ResourceOwnerCreate(owner, "streamcdc old rows");
 	old = MemoryContextSwitchTo(command->cxt);
-	table->tapes = scdc_tapes_create(false);
-	table->old_rows = scdc_tape_create(table->tapes);
+	CurrentResourceOwner = table->owner;
+	table->old_rows = scdc_tape_create(scdc_tapes_create(false));
+	CurrentResourceOwner = owner;
 	MemoryContextSwitchTo(old);
 	table->failed = !scdc_ddl_try(set_old_rows_aside, table,
 								  psprintf("the old rows of table \"%s\", which is being rewritten", get_rel_name(rewritten)));
@@ -421,6 +425,16 @@ record_end(void *arg)
 	scdc_inbox_write_end(table->t.stream, table->t.relid);
 }
 
+/* Closing a file writes what is still in memory, which may fail again; its owner just lets it go. */
+static void
+release_file(AlteredTable *table)
+{
+	ResourceOwnerRelease(table->owner, RESOURCE_RELEASE_BEFORE_LOCKS, false, false);
+	ResourceOwnerRelease(table->owner, RESOURCE_RELEASE_AFTER_LOCKS, false, false);
+	ResourceOwnerDelete(table->owner);
+	table->owner = NULL;
+}
+
 static void
 alter_done(ScdcCommand *command)
 {
@@ -432,13 +446,12 @@ alter_done(ScdcCommand *command)
 		AlteredTable *table = lfirst(lc);
 		char	   *name = get_rel_name(table->t.relid);
 
-		if (name == NULL)
-			continue;			/* an event trigger may do anything */
-		if (get_rel_persistence(table->t.relid) == RELPERSISTENCE_UNLOGGED)
+		/* an event trigger may do anything, also drop it */
+		if (name != NULL && get_rel_persistence(table->t.relid) == RELPERSISTENCE_UNLOGGED)
 			(void) scdc_ddl_try(record_end, table, psprintf("that table \"%s\" is UNLOGGED from now on", name));
-		else if (OidIsValid(table->new_heap) && !table->failed)
+		else if (name != NULL && OidIsValid(table->new_heap) && !table->failed)
 			(void) scdc_ddl_try(record_rewrite, table, psprintf("the rows of table \"%s\", which was rewritten", name));
-		if (table->tapes)
-			scdc_tapes_end(table->tapes);
+		if (table->owner)
+			release_file(table);
 	}
 }
