@@ -34,6 +34,8 @@ typedef struct Taken
 	XLogRecPtr	passed;			/* once the stored position is beyond this */
 } Taken;
 
+#define NOT_PASSED	PG_UINT64_MAX	/* not known yet */
+
 static List *taken = NIL;		/* of Taken, in TopMemoryContext */
 
 /* ---- events ---- */
@@ -220,23 +222,17 @@ note(uint64 xid, XLogRecPtr passed)
 	MemoryContextSwitchTo(old);
 }
 
-static XLogRecPtr left_over_here;
-
 static void
 note_left_over(uint64 xid)
 {
-	note(xid, left_over_here);
+	note(xid, NOT_PASSED);
 }
 
 void
 scdc_inbox_note_left_over(void)
 {
-	Snapshot	snapshot = RegisterSnapshot(GetLatestSnapshot());
-
-	/* after the snapshot: what it sees was committed before this */
-	left_over_here = GetXLogInsertRecPtr();
-	scdc_inbox_each(snapshot, note_left_over);
-	UnregisterSnapshot(snapshot);
+	/* also of transactions that still run: they may be captured already, and not visible yet */
+	scdc_inbox_each(SnapshotAny, note_left_over);
 }
 
 void
@@ -263,7 +259,11 @@ scdc_inbox_clean(XLogRecPtr position)
 		 * A commit is decoded once it is flushed, and may be visible only
 		 * later, when it no longer waits for a standby; then its rows wait.
 		 */
-		if (item->passed > position || XidInMVCCSnapshot(xid, snapshot) || TransactionIdIsInProgress(xid))
+		if (XidInMVCCSnapshot(xid, snapshot) || TransactionIdIsInProgress(xid))
+			continue;
+		if (item->passed == NOT_PASSED)
+			item->passed = GetXLogInsertRecPtr();	/* its end is before this */
+		if (item->passed > position)
 			continue;
 		scdc_inbox_delete(item->xid, snapshot);
 		taken = foreach_delete_current(taken, lc);

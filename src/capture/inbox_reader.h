@@ -47,7 +47,7 @@ extern void scdc_commands_settle(ScdcCommands *commands, const ScdcTracked *t, S
 
 /* ---- removing rows, outside decoding ---- */
 
-/* At start: rows that are there now have been taken when capture has passed this point of WAL. */
+/* At start: rows that are there now have been taken when capture has passed the end of their transaction. */
 extern void scdc_inbox_note_left_over(void);
 
 /* Rows of this transaction will be stored with the next scdc_collect_write. */

@@ -57,8 +57,8 @@ extern bool scdc_inbox_next(uint64 xid, int64 after, Snapshot snapshot, ScdcInbo
 extern void scdc_inbox_delete(uint64 xid, Snapshot snapshot);
 
 /*
- * Calls fn for the first row of each transaction of which the (registered)
- * snapshot sees rows.
+ * Calls fn for each transaction of which the snapshot (registered, or
+ * SnapshotAny) sees rows.
  */
 extern void scdc_inbox_each(Snapshot snapshot, void (*fn) (uint64 xid));
 
