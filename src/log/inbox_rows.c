@@ -11,6 +11,7 @@
 #include "access/htup_details.h"
 #include "access/table.h"
 #include "access/transam.h"
+#include "storage/procarray.h"
 #include "utils/builtins.h"
 #include "utils/fmgroids.h"
 #include "utils/rel.h"
@@ -97,16 +98,21 @@ init_keys(ScanKey keys, uint64 xid, int64 after)
 }
 
 /*
- * Has the row been deleted since, which is to say, has the transaction been
- * captured?  A historic snapshot still sees such a row, but what it has out of
- * line may be gone already.  After a restart the reorder buffer may hand out
- * parts of a transaction that it will find, at its commit, to be skipped.
+ * Was the row rolled back, or has it been deleted since, which is to say, has
+ * the transaction been captured?  A historic snapshot may still see such a
+ * row, but what it has out of line may be gone already.  That happens after a
+ * restart: the reorder buffer keeps subtransactions that were rolled back
+ * while it had them on disk, and may hand out parts of a transaction that it
+ * will find, at its commit, to be skipped.
  */
 static bool
-was_taken(HeapTuple tuple)
+is_gone(HeapTuple tuple)
 {
 	HeapTupleHeader header = tuple->t_data;
+	TransactionId writer = HeapTupleHeaderGetRawXmin(header);
 
+	if (!TransactionIdIsInProgress(writer) && !TransactionIdDidCommit(writer))
+		return true;
 	return (header->t_infomask & HEAP_XMAX_INVALID) == 0 && !HEAP_XMAX_IS_LOCKED_ONLY(header->t_infomask) &&
 		TransactionIdDidCommit(HeapTupleHeaderGetUpdateXid(header));
 }
@@ -114,8 +120,9 @@ was_taken(HeapTuple tuple)
 static bool
 copy_tuple(Relation rel, HeapTuple tuple, Datum *values, bool *isnull, void *arg)
 {
-	if (!was_taken(tuple))
-		*(HeapTuple *) arg = heap_copytuple(tuple);
+	if (is_gone(tuple))
+		return true;
+	*(HeapTuple *) arg = heap_copytuple(tuple);
 	return false;
 }
 

@@ -309,12 +309,35 @@ SQL
 	wait_for_capture($node);
 	is(counts('large', $round), '0|170000|0', "round $round: nothing is lost, nothing is there twice");
 }
-# the next worker is handed parts of the last transaction once more, whose rows are gone from the inbox
-sql($node, 'VACUUM streamcdc.inbox');
+# the next worker is handed parts of a captured transaction once more, if it has to begin before that, and of what was rolled
+# back in it; the rows are gone from the inbox, and what they had out of line first
+my $older = $node->background_psql('postgres');
+$older->query_safe('BEGIN; SELECT pg_current_xact_id();');
+sql($node, <<'SQL');
+BEGIN;
+UPDATE large SET n = n + 1;
+SAVEPOINT gone;
+TRUNCATE large;
+INSERT INTO large SELECT i, i, repeat('n' || i, 20) FROM generate_series(1, 100000) AS i;
+ROLLBACK TO gone;
+DELETE FROM large WHERE id % 2 = 0;
+ALTER TABLE large ALTER COLUMN n TYPE bigint USING n * 10;
+UPDATE large SET v = v || 'y';
+SAVEPOINT kept;
+TRUNCATE large;
+INSERT INTO large SELECT i, i, repeat('m' || i, 20) FROM generate_series(1, 100000) AS i;
+ALTER TABLE large ADD COLUMN u float8 DEFAULT random();
+RELEASE kept;
+UPDATE large SET n = n + 1 WHERE id <= 1000;
+COMMIT;
+SQL
+is(counts('large', 3), '100000|301000|100000', 'a large transaction');
+my $toast = sql($node, q{SELECT reltoastrelid::regclass FROM pg_class WHERE oid = 'streamcdc.inbox'::regclass});
+sql($node, "VACUUM $toast");
 $node->restart;
-sql($node, q{UPDATE large SET v = 'z' WHERE id = 1});
 wait_for_capture($node);
-is(counts('large', 2), '0|170000|0 0|1|0', 'a captured transaction is not looked for in the inbox again');
+sql($node, q{UPDATE large SET v = 'z' WHERE id = 1});
+is(counts('large', 3), '100000|301000|100000 0|1|0', 'is not looked for in the inbox again once it is captured');
 folds_to_table($node, 'large');
 is(sql($node, 'SELECT count(*) FROM streamcdc.inbox'), 0, 'nothing is left in the inbox');
 
