@@ -266,4 +266,16 @@ extern void scdc_collapse_end_commit(ScdcCollapse *c);
 /* End of the range, and of the last commit if that was not said; emits net changes and frees the collapse. */
 extern void scdc_collapse_finish(ScdcCollapse *c);
 
+/*
+ * The same for a caller that takes the rows one by one, instead of being
+ * called back: after each scdc_collapse_close_commit, and after
+ * scdc_collapse_close_range, it calls scdc_collapse_next until that returns
+ * NULL, and nothing else meanwhile.  A row is good until the next call.  ops.emit
+ * may be NULL then, unless something is fed that is emitted at once.
+ */
+extern void scdc_collapse_close_commit(ScdcCollapse *c);
+extern void scdc_collapse_close_range(ScdcCollapse *c);
+extern const ScdcChangeRow *scdc_collapse_next(ScdcCollapse *c);
+extern void scdc_collapse_end(ScdcCollapse *c); /* frees it, at any time */
+
 #endif							/* SCDC_COLLAPSE_H */

@@ -282,15 +282,22 @@ typedef struct ScdcSorter
 	bool		sorted;			/* have they come in order? */
 	struct ScdcRun *runs;		/* sorted, in files */
 	int			nruns;
+	struct ScdcMerge *merge;	/* of runs, allocated with them */
 	char	   *buffer;
 	Size		buffer_size;
+	bool		taking;			/* between scdc_sorter_begin and the end of the rows */
+	Size		next;			/* to be taken, of those in memory */
 } ScdcSorter;
 
 extern void scdc_sorter_init(ScdcCollapse *c, Size limit);
 
 /* copy: the row's bytes will not last until the rows are emitted. */
 extern void scdc_sorter_add(ScdcCollapse *c, const ScdcPlacedRow *row, bool copy);
-extern void scdc_sorter_emit(ScdcCollapse *c);	/* emits and forgets all */
+
+/* Takes the rows out again, in order; after the last one (NULL) all are forgotten.  Nothing may be added meanwhile. */
+extern void scdc_sorter_begin(ScdcCollapse *c);
+extern const ScdcChangeRow *scdc_sorter_next(ScdcCollapse *c);
+extern void scdc_sorter_emit(ScdcCollapse *c);	/* the same, by the caller's function */
 extern void scdc_sorter_end(ScdcCollapse *c);
 
 /* ---------------------------------------------------------------------

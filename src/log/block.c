@@ -712,7 +712,7 @@ scdc_block_open_versions(ScdcBlockReader *r, const char *versions, uint32 versio
 	bool		intact;
 
 	memset(r, 0, sizeof(*r));
-	r->cur = -1;
+	r->at.cur = -1;
 
 	if (!open_part(versions, versions_len, DIRECTORY_RAW_LIMIT, &raw, &raw_len, err))
 		return false;
@@ -752,9 +752,9 @@ scdc_block_open_changes(ScdcBlockReader *r, const char *changes, uint32 changes_
 	/* allocated here, and only enlarged later, so that it stays in this context */
 	r->scratch_size = 512;
 	r->scratch = palloc(r->scratch_size);
-	r->pos = 0;
-	r->cur = -1;
-	r->left = 0;
+	r->at.pos = 0;
+	r->at.cur = -1;
+	r->at.left = 0;
 	return true;
 }
 
@@ -762,18 +762,18 @@ scdc_block_open_changes(ScdcBlockReader *r, const char *changes, uint32 changes_
 static bool
 next_version(ScdcBlockReader *r)
 {
-	while (r->left == 0)
+	while (r->at.left == 0)
 	{
 		const ScdcVersion *v;
 
-		if (r->cur + 1 >= r->nversions)
+		if (r->at.cur + 1 >= r->nversions)
 			return false;
-		v = &r->versions[++r->cur];
-		r->left_inserts = v->inserts;
-		r->left_updates = v->updates;
-		r->left_deletes = v->deletes;
-		r->left_markers = v->markers;
-		r->left = (uint64) v->inserts + v->updates + v->deletes + v->markers;
+		v = &r->versions[++r->at.cur];
+		r->at.left_inserts = v->inserts;
+		r->at.left_updates = v->updates;
+		r->at.left_deletes = v->deletes;
+		r->at.left_markers = v->markers;
+		r->at.left = (uint64) v->inserts + v->updates + v->deletes + v->markers;
 	}
 	return true;
 }
@@ -857,14 +857,14 @@ left_counter(ScdcBlockReader *r, ScdcEventKind kind)
 	switch (kind)
 	{
 		case SCDC_EVENT_INSERT:
-			return &r->left_inserts;
+			return &r->at.left_inserts;
 		case SCDC_EVENT_UPDATE:
-			return &r->left_updates;
+			return &r->at.left_updates;
 		case SCDC_EVENT_DELETE:
-			return &r->left_deletes;
+			return &r->at.left_deletes;
 		case SCDC_EVENT_TRUNCATE:
 		case SCDC_EVENT_GAP:
-			return &r->left_markers;
+			return &r->at.left_markers;
 	}
 	return NULL;
 }
@@ -874,7 +874,7 @@ int
 scdc_block_next(ScdcBlockReader *r, ScdcEvent *e, const ScdcVersion **v, const char **err)
 {
 	const uint8 *start = (const uint8 *) r->raw;
-	const uint8 *p = start + r->pos;
+	const uint8 *p = start + r->at.pos;
 	const uint8 *end = start + r->raw_len;
 	uint32	   *left;
 	uint8		head;
@@ -915,9 +915,9 @@ scdc_block_next(ScdcBlockReader *r, ScdcEvent *e, const ScdcVersion **v, const c
 	}
 
 	(*left)--;
-	r->left--;
-	r->pos = (uint32) (p - start);
-	*v = &r->versions[r->cur];
+	r->at.left--;
+	r->at.pos = (uint32) (p - start);
+	*v = &r->versions[r->at.cur];
 	return 1;
 }
 
@@ -931,5 +931,5 @@ scdc_block_close(ScdcBlockReader *r)
 	if (r->scratch != NULL)
 		pfree(r->scratch);
 	memset(r, 0, sizeof(*r));
-	r->cur = -1;
+	r->at.cur = -1;
 }

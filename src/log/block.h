@@ -113,13 +113,9 @@ extern void scdc_block_finish(ScdcBlockBuilder *b, ScdcBlock *out);
 
 /* ---- reading ---- */
 
-typedef struct ScdcBlockReader
+/* Where a reader is in the changes; to go back there, set the reader's to what it was. */
+typedef struct ScdcBlockPlace
 {
-	int			nversions;
-	ScdcVersion *versions;		/* the directory, palloc'd */
-	/* private */
-	char	   *raw;			/* decompressed changes, palloc'd; NULL until opened */
-	uint32		raw_len;
 	uint32		pos;
 	int			cur;			/* index of the current version */
 	uint64		left;			/* events left in it, and the same by kind */
@@ -127,6 +123,16 @@ typedef struct ScdcBlockReader
 	uint32		left_updates;
 	uint32		left_deletes;
 	uint32		left_markers;
+} ScdcBlockPlace;
+
+typedef struct ScdcBlockReader
+{
+	int			nversions;
+	ScdcVersion *versions;		/* the directory, palloc'd */
+	ScdcBlockPlace at;
+	/* private */
+	char	   *raw;			/* decompressed changes, palloc'd; NULL until opened */
+	uint32		raw_len;
 	char	   *scratch;		/* rebuilt new image of a difference */
 	uint32		scratch_size;
 } ScdcBlockReader;

@@ -160,6 +160,20 @@ find_fixed_columns(ScdcRowSchema *row_schema)
 	}
 }
 
+static void
+find_fixed_keys(ScdcRowSchema *row_schema)
+{
+	row_schema->has_fixed_keys = row_schema->nkeys > 0;
+	for (int i = 0; i < row_schema->nkeys; i++)
+	{
+		const ScdcKeyColumn *key = &row_schema->keys[i];
+
+		if (key->image_attno >= row_schema->nfixed || OidIsValid(key->input_type) ||
+			(key->kind != SCDC_KEY_DATUM && key->kind != SCDC_KEY_FIXED))
+			row_schema->has_fixed_keys = false;
+	}
+}
+
 static ScdcRowSchema *
 read_row_schema(ScdcRowSchemas *schemas, int32 number)
 {
@@ -191,6 +205,7 @@ read_row_schema(ScdcRowSchemas *schemas, int32 number)
 			result->has_parsed_keys = true;
 	}
 	result->nkeys = stream->nidentity;
+	find_fixed_keys(result);
 	return result;
 }
 
@@ -279,6 +294,29 @@ scdc_row_view_split(ScdcRowView *view)
 	scdc_image_deform(view->schema->schema, view->image, &view->buffer, view->values, view->isnull);
 	MemoryContextSwitchTo(old);
 	view->is_split = true;
+}
+
+/*
+ * Where the columns of a fixed length begin in an image, if they stand at
+ * their offsets there and all of them are inside; 0 otherwise.  The bytes are not aligned.
+ */
+static inline Size
+fixed_columns_start(const ScdcRowSchema *row_schema, ScdcBytes image)
+{
+	uint16		infomask;
+	uint8		hoff;
+	int			last = row_schema->nfixed - 1;
+
+	if (image.len < SizeofHeapTupleHeader - IMAGE_OFFSET || last < 0)
+		return 0;
+	memcpy(&infomask, image.data + offsetof(HeapTupleHeaderData, t_infomask) - IMAGE_OFFSET, sizeof(infomask));
+	memcpy(&hoff, image.data + offsetof(HeapTupleHeaderData, t_hoff) - IMAGE_OFFSET, sizeof(hoff));
+	if ((infomask & HEAP_HASNULL) != 0 || hoff < SizeofHeapTupleHeader)
+		return 0;
+	if (hoff - IMAGE_OFFSET + (Size) row_schema->fixed_offset[last] +
+		TupleDescAttr(row_schema->schema->image_desc, last)->attlen > image.len)
+		return 0;
+	return hoff - IMAGE_OFFSET;
 }
 
 /* What is compared of a key column: the stored datum, or what its text means. */
@@ -372,12 +410,34 @@ hash_key_datum(ScdcKeyColumn *key, Datum value)
 	return key->has_hash ? DatumGetUInt32(FunctionCall1Coll(&key->hash, key->collation, value)) : 0;
 }
 
+static bool
+same_fixed_keys(const ScdcRowSchema *schema, const char *a, const char *b)
+{
+	for (int i = 0; i < schema->nkeys; i++)
+	{
+		const ScdcKeyColumn *key = &schema->keys[i];
+		int			offset = schema->fixed_offset[key->image_attno];
+
+		if (memcmp(a + offset, b + offset, key->typlen) != 0)
+			return false;
+	}
+	return true;
+}
+
 bool
 scdc_row_view_same_identity(ScdcRowView *a, ScdcRowView *b)
 {
 	ScdcRowSchema *schema = a->schema;
 
 	Assert(a->schema == b->schema);
+	if (schema->has_fixed_keys)
+	{
+		Size		astart = fixed_columns_start(schema, a->image);
+		Size		bstart = fixed_columns_start(schema, b->image);
+
+		if (astart != 0 && bstart != 0)
+			return same_fixed_keys(schema, a->image.data + astart, b->image.data + bstart);
+	}
 	scdc_row_view_split(a);
 	scdc_row_view_split(b);
 	for (int i = 0; i < schema->nkeys; i++)
@@ -415,32 +475,29 @@ same_columns(const ScdcSchema *a, const ScdcSchema *b)
 }
 
 /*
- * Do two images differ in a column that can be compared where it stands?
- * Most updates that change something are told so, without the rows being
- * split.  Both are at least as long as a header, and of one schema.
+ * Do two images of one schema differ in a column that can be compared where
+ * it stands?  Most updates that change something are told so, without the
+ * rows being split.
  */
 static bool
 differ_in_fixed_column(const ScdcRowSchema *row_schema, ScdcBytes a, ScdcBytes b)
 {
-	const HeapTupleHeaderData *x = (const HeapTupleHeaderData *) (a.data - IMAGE_OFFSET);
-	const HeapTupleHeaderData *y = (const HeapTupleHeaderData *) (b.data - IMAGE_OFFSET);
 	TupleDesc	desc = row_schema->schema->image_desc;
-	Size		start;
+	Size		astart;
+	Size		bstart;
 
-	if (a.len < SizeofHeapTupleHeader - IMAGE_OFFSET || b.len < SizeofHeapTupleHeader - IMAGE_OFFSET)
+	if (row_schema->has_dropped)
 		return false;
-	if ((x->t_infomask | y->t_infomask) & HEAP_HASNULL || x->t_hoff != y->t_hoff || x->t_hoff < IMAGE_OFFSET)
+	astart = fixed_columns_start(row_schema, a);
+	bstart = fixed_columns_start(row_schema, b);
+	if (astart == 0 || bstart == 0)
 		return false;
-	start = x->t_hoff - IMAGE_OFFSET;
 	for (int i = 0; i < row_schema->nfixed; i++)
 	{
-		Size		offset = start + row_schema->fixed_offset[i];
-		Size		len = TupleDescAttr(desc, i)->attlen;
+		int			offset = row_schema->fixed_offset[i];
 
-		if (offset + len > a.len || offset + len > b.len)
-			return false;		/* damaged; splitting it will tell */
-		if (memcmp(a.data + offset, b.data + offset, len) != 0)
-			return !row_schema->has_dropped;
+		if (memcmp(a.data + astart + offset, b.data + bstart + offset, TupleDescAttr(desc, i)->attlen) != 0)
+			return true;
 	}
 	return false;
 }
@@ -638,6 +695,32 @@ scdc_row_make(ScdcRowBuffer *buffer, ScdcRowSchema *schema, ScdcBytes image)
 	}
 	row->hash = hash;
 	return row;
+}
+
+uint32
+scdc_row_identity_hash(ScdcRowBuffer *buffer, ScdcRowSchema *schema, ScdcBytes image)
+{
+	Size		start = schema->has_fixed_keys ? fixed_columns_start(schema, image) : 0;
+	uint32		hash = 0;
+
+	if (start == 0)
+		return scdc_row_make(buffer, schema, image)->hash;
+	for (int i = 0; i < schema->nkeys; i++)
+	{
+		ScdcKeyColumn *key = &schema->keys[i];
+		const char *bytes = image.data + start + schema->fixed_offset[key->image_attno];
+		Datum		value = PointerGetDatum(bytes);
+
+		if (key->typbyval)
+		{
+			char		aligned[sizeof(Datum)] pg_attribute_aligned(MAXIMUM_ALIGNOF);
+
+			memcpy(aligned, bytes, key->typlen);
+			value = fetch_att(aligned, true, key->typlen);
+		}
+		hash = hash_combine(hash, hash_key_datum(key, value));
+	}
+	return hash;
 }
 
 bool

@@ -47,6 +47,7 @@ typedef struct ScdcRowSchema
 	int			nkeys;			/* 0: rows of it have no identity */
 	ScdcKeyColumn *keys;
 	bool		has_parsed_keys;	/* has any of them an input_type? */
+	bool		has_fixed_keys; /* are all of them among the first nfixed columns, and compared by their bytes? */
 	int			nfixed;			/* leading columns of a fixed length: these stand at their offsets in rows without NULLs */
 	int		   *fixed_offset;
 	bool		has_dropped;	/* any column */
@@ -90,7 +91,7 @@ extern void scdc_row_view_init(ScdcRowView *view);	/* remembers the current cont
 extern void scdc_row_view_set(ScdcRowView *view, ScdcRowSchema *schema, ScdcBytes image);
 extern void scdc_row_view_split(ScdcRowView *view);
 
-/* Both of one schema. */
+/* Both of one schema.  Leaves garbage in the current context. */
 extern bool scdc_row_view_same_identity(ScdcRowView *a, ScdcRowView *b);
 
 /* Equal byte for byte in all columns that the table has. */
@@ -125,6 +126,9 @@ extern void scdc_row_buffer_init(ScdcRowBuffer *buffer);
  * does the comparison of rows.
  */
 extern ScdcRow *scdc_row_make(ScdcRowBuffer *buffer, ScdcRowSchema *schema, ScdcBytes image);
+
+/* Just the hash of such a row; makes it in the buffer if need be. */
+extern uint32 scdc_row_identity_hash(ScdcRowBuffer *buffer, ScdcRowSchema *schema, ScdcBytes image);
 extern ScdcBytes scdc_row_image(const ScdcRow *row);
 extern bool scdc_row_same_identity(const ScdcRow *a, const ScdcRow *b);
 

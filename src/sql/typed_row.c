@@ -56,6 +56,7 @@ typedef struct TypedColumn
 typedef struct TypedPlan
 {
 	bool		as_is;			/* the image is the row */
+	bool		needs_settings; /* some column is cast or read from text */
 	TypedColumn *columns;		/* one for each attribute of the row type */
 } TypedPlan;
 
@@ -68,6 +69,10 @@ struct ScdcTypedRows
 	Datum	   *values;
 	bool	   *isnull;
 	const char *column;			/* at work */
+
+	/* what marks a composite datum of the type: a header without the length, and bits beside those of the image */
+	bool		has_header;
+	HeapTupleHeaderData header;
 };
 
 #define IMAGE_OFFSET	offsetof(HeapTupleHeaderData, t_infomask2)
@@ -231,37 +236,57 @@ plan_create(ScdcTypedRows *typed, const ScdcSchema *schema, int64 version)
 
 	plan->columns = palloc0(Max(typed->desc->natts, 1) * sizeof(TypedColumn));
 	for (int i = 0; i < typed->desc->natts; i++)
-		column_init(typed, &plan->columns[i], i, schema, version);
+	{
+		TypedColumn *tc = &plan->columns[i];
+
+		column_init(typed, tc, i, schema, version);
+		plan->needs_settings = plan->needs_settings || tc->kind == TYPED_CAST || tc->kind == TYPED_INPUT;
+	}
 	plan->as_is = is_as_is(plan, schema, typed->desc);
 	MemoryContextSwitchTo(old);
 	return plan;
 }
 
 /*
- * The image with a tuple header in front of it.  The server's own function
- * makes that a datum: what marks one differs between minor versions.
+ * What an image lacks to be a composite datum.  The server's own function
+ * tells, once: what marks a datum differs between minor versions.
  */
+static void
+make_header(ScdcTypedRows *typed)
+{
+	HeapTuple	tuple;
+
+	memset(typed->isnull, true, typed->desc->natts * sizeof(bool));
+	tuple = heap_form_tuple(typed->desc, typed->values, typed->isnull);
+	memcpy(&typed->header, DatumGetPointer(heap_copy_tuple_as_datum(tuple, typed->desc)), SizeofHeapTupleHeader);
+	typed->header.t_infomask &= ~(HEAP_HASNULL | HEAP_HASVARWIDTH);
+	typed->header.t_infomask2 &= ~HEAP_NATTS_MASK;
+	typed->has_header = true;
+}
+
 static Datum
 row_of_image(ScdcTypedRows *typed, ScdcBytes image)
 {
 	Size		len = IMAGE_OFFSET + image.len;
-	HeapTupleData tuple;
+	HeapTupleHeader row;
 
 	if (image.len < SizeofHeapTupleHeader - IMAGE_OFFSET)
 		ereport(ERROR,
 				(errcode(ERRCODE_DATA_CORRUPTED),
 				 errmsg("row image in the change log is damaged")));
-	tuple.t_len = len;
-	tuple.t_tableOid = InvalidOid;
-	ItemPointerSetInvalid(&tuple.t_self);
-	tuple.t_data = palloc(len);
-	memset(tuple.t_data, 0, IMAGE_OFFSET);
-	memcpy((char *) tuple.t_data + IMAGE_OFFSET, image.data, image.len);
-	if (HeapTupleHeaderGetNatts(tuple.t_data) != typed->desc->natts || tuple.t_data->t_hoff > len)
+	if (!typed->has_header)
+		make_header(typed);
+	row = palloc(len);
+	memcpy(row, &typed->header, IMAGE_OFFSET);
+	memcpy((char *) row + IMAGE_OFFSET, image.data, image.len);
+	row->t_infomask |= typed->header.t_infomask;
+	row->t_infomask2 |= typed->header.t_infomask2;
+	HeapTupleHeaderSetDatumLength(row, len);
+	if (HeapTupleHeaderGetNatts(row) != typed->desc->natts || row->t_hoff > len)
 		ereport(ERROR,
 				(errcode(ERRCODE_DATA_CORRUPTED),
 				 errmsg("row image in the change log does not fit its schema")));
-	return heap_copy_tuple_as_datum(&tuple, typed->desc);
+	return PointerGetDatum(row);
 }
 
 static Datum
@@ -283,14 +308,27 @@ column_value(ScdcTypedRows *typed, TypedColumn *tc, Datum stored, bool *isnull)
 	elog(ERROR, "unexpected kind of column: %d", (int) tc->kind);
 }
 
+void
+scdc_typed_rows_prepare(ScdcTypedRows *typed, ScdcRowSchema *schema, int64 version)
+{
+	if (schema->plan == NULL)
+		schema->plan = plan_create(typed, schema->schema, version);
+}
+
+bool
+scdc_typed_rows_need_settings(const ScdcRowSchema *schema)
+{
+	return ((const TypedPlan *) schema->plan)->needs_settings;
+}
+
 Datum
 scdc_typed_row(ScdcTypedRows *typed, ScdcRowView *view, int64 version)
 {
-	TypedPlan  *plan = view->schema->plan;
+	TypedPlan  *plan;
 	Datum		result;
 
-	if (plan == NULL)
-		plan = view->schema->plan = plan_create(typed, view->schema->schema, version);
+	scdc_typed_rows_prepare(typed, view->schema, version);
+	plan = view->schema->plan;
 	if (plan->as_is)
 		return row_of_image(typed, view->image);
 

@@ -25,6 +25,16 @@ extern int	scdc_pin_input_settings(void);
  */
 extern Datum scdc_typed_row(ScdcTypedRows *typed, ScdcRowView *view, int64 version);
 
+/*
+ * Sees to it that rows of a schema can be converted; for readers who do not
+ * need the row itself, but should not be told later what does not go.
+ * Raises 42846.
+ */
+extern void scdc_typed_rows_prepare(ScdcTypedRows *typed, ScdcRowSchema *schema, int64 version);
+
+/* Do rows of a schema that was prepared go through input functions or casts, which want scdc_pin_input_settings? */
+extern bool scdc_typed_rows_need_settings(const ScdcRowSchema *schema);
+
 /* Name of the column that an error under way belongs to; NULL if none. */
 extern const char *scdc_typed_rows_column(const ScdcTypedRows *typed);
 
