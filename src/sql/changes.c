@@ -398,7 +398,11 @@ is_lone(ScdcChangeReader *r)
 		(void) scdc_changelog_version_counts(stream->stream_id, r->version, r->read->snapshot, &total);
 		return touches_rows_once(&total);
 	}
-	return touches_rows_once(&total) || has_distinct_identities(r);
+	if (touches_rows_once(&total))
+		return true;
+
+	/* net changes look rows up in a table for the whole range, which goes better for a commit of them at a time */
+	return r->mode != SCDC_DEDUP_NET_CHANGES && has_distinct_identities(r);
 }
 
 static void

@@ -48,6 +48,8 @@ struct ScdcFeed
 	ScdcTypedRows *typed;
 	Datum		labels[4];		/* of ScdcChangeType, as text */
 	ScdcChangeReader *reader;
+	const ScdcRowSchema *schema;	/* of the row before, if that is typed */
+	bool		needs_settings; /* do rows of it need them pinned? */
 
 	/* the rows at hand */
 	MemoryContext lot_cxt;
@@ -155,12 +157,21 @@ conversion_context(void *arg)
 		errcontext("row of version " INT64_FORMAT, feed->version);
 }
 
+/* Rows of another schema than before, in the typed form: can they be converted, and what does it take? */
+static void
+next_schema(ScdcFeed *feed, ScdcRowSchema *schema, int64 version)
+{
+	scdc_typed_rows_prepare(feed->typed, schema, version);
+	feed->needs_settings = scdc_typed_rows_need_settings(schema);
+	feed->schema = schema;
+}
+
 /* The row in the context of the lot; pins the settings that it needs, unless that has been done (*nestlevel is not 0). */
 static Datum
 convert_row(ScdcFeed *feed, const ScdcChange *change, int *nestlevel)
 {
-	if (feed->typed)
-		scdc_typed_rows_prepare(feed->typed, change->view->schema, change->version);
+	if (feed->typed && feed->schema != change->view->schema)
+		next_schema(feed, change->view->schema, change->version);
 	if (!feed->with_rows)
 		return (Datum) 0;
 	if (feed->json)
@@ -169,9 +180,9 @@ convert_row(ScdcFeed *feed, const ScdcChange *change, int *nestlevel)
 			*nestlevel = scdc_pin_output_settings();
 		return scdc_json_row(feed->json, change->view);
 	}
-	if (*nestlevel == 0 && scdc_typed_rows_need_settings(change->view->schema))
+	if (*nestlevel == 0 && feed->needs_settings)
 		*nestlevel = scdc_pin_input_settings();
-	return scdc_typed_row(feed->typed, change->view, change->version);
+	return scdc_typed_row(feed->typed, change->view);
 }
 
 static void

@@ -322,13 +322,11 @@ scdc_typed_rows_need_settings(const ScdcRowSchema *schema)
 }
 
 Datum
-scdc_typed_row(ScdcTypedRows *typed, ScdcRowView *view, int64 version)
+scdc_typed_row(ScdcTypedRows *typed, ScdcRowView *view)
 {
-	TypedPlan  *plan;
+	TypedPlan  *plan = view->schema->plan;
 	Datum		result;
 
-	scdc_typed_rows_prepare(typed, view->schema, version);
-	plan = view->schema->plan;
 	if (plan->as_is)
 		return row_of_image(typed, view->image);
 
