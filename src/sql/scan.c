@@ -336,10 +336,11 @@ evaluate_arguments(ChangesScan *state)
 static void
 materialise(ChangesScan *state)
 {
+	MemoryContext args_cxt = AllocSetContextCreate(state->call_cxt, "streamcdc scan arguments", ALLOCSET_SMALL_SIZES);
 	TupleDesc	desc;
 
 	(void) get_expr_result_type((Node *) call_of(state), NULL, &desc);
-	state->store = ExecMakeTableFunctionResult(state->call, state->css.ss.ps.ps_ExprContext, state->call_cxt, desc, false);
+	state->store = ExecMakeTableFunctionResult(state->call, state->css.ss.ps.ps_ExprContext, args_cxt, desc, false);
 	state->stored = MakeSingleTupleTableSlot(desc, &TTSOpsMinimalTuple);
 	state->stored_all = true;
 }
