@@ -23,6 +23,8 @@
  */
 #include "postgres.h"
 
+#include "access/htup_details.h"
+#include "access/sysattr.h"
 #include "catalog/pg_language.h"
 #include "catalog/pg_proc.h"
 #include "commands/explain.h"
@@ -44,6 +46,7 @@
 #include "utils/ruleutils.h"
 #include "utils/syscache.h"
 #include "utils/tuplestore.h"
+#include "utils/typcache.h"
 
 #include "sql/feed.h"
 #include "sql/scan.h"
@@ -62,6 +65,14 @@ static const struct
 	{"streamcdc_changes_typed", SCDC_FEED_TYPED},
 };
 
+/* A column of the scan's rows. */
+typedef struct ScanColumn
+{
+	bool		used;
+	int			source;			/* which of the function's columns it is, from 0 */
+	FieldSelect *field;			/* the field of row_data that it is; or NULL */
+} ScanColumn;
+
 typedef struct ChangesScan
 {
 	CustomScanState css;
@@ -70,12 +81,15 @@ typedef struct ChangesScan
 	Bitmapset  *params;			/* that the arguments depend on */
 	bool		has_subplans;	/* or they depend on what is not in there */
 	int			ncolumns;		/* of the scan's rows */
-	int			columns[SCDC_FEED_NCOLUMNS];	/* which of the function's they are */
-	bool		with_rows;		/* is row_data among them? */
+	ScanColumn *columns;
+	bool		with_rows;		/* is row_data needed, or a field of it? */
+	int			last_field;		/* the last field of row_data that is needed; 0: none */
 
 	/* once the function has been called */
 	bool		called;
 	MemoryContext call_cxt;		/* what the call needs */
+	TupleTableSlot *fields;		/* row_data taken apart; NULL: no fields are needed */
+	HeapTupleData row_data;		/* what it is taken from */
 	ScdcFeed   *feed;			/* NULL: all there is is in the store */
 	bool		ended;			/* there is no more in the feed */
 	Tuplestorestate *store;		/* rows kept; NULL: none are */
@@ -236,28 +250,67 @@ set_rel_pathlist(PlannerInfo *root, RelOptInfo *rel, Index rti, RangeTblEntry *r
 	rel->pathlist = list_make1(path);
 }
 
-/* A scan tuple has just the columns that are needed, those for above first, so that as a rule it is not projected. */
+typedef struct FieldsContext
+{
+	int			relid;
+	List	   *fields;
+} FieldsContext;
+
+/* Gathers the fields of row_data that an expression looks at, each once. */
+static bool
+fields_walker(Node *node, FieldsContext *context)
+{
+	if (node == NULL)
+		return false;
+	if (IsA(node, FieldSelect))
+	{
+		Var		   *var = (Var *) ((FieldSelect *) node)->arg;
+
+		if (IsA(var, Var) && var->varno == context->relid && var->varlevelsup == 0 &&
+			var->varattno == SCDC_FEED_ROW_DATA + 1)
+		{
+			context->fields = list_append_unique(context->fields, node);
+			return false;
+		}
+	}
+	return expression_tree_walker(node, fields_walker, context);
+}
+
+/*
+ * A scan tuple has the columns that are needed, those for above first, so that
+ * it need not be projected if they are all; and behind them the fields of
+ * row_data that the query looks at, in case that is done right here: then a
+ * row is taken apart once, and not for each field anew.  What is used of all
+ * that shows only when the plan is complete (init_columns).
+ */
 static Plan *
 plan_scan(PlannerInfo *root, RelOptInfo *rel, CustomPath *best_path, List *tlist, List *clauses, List *custom_plans)
 {
 	RangeTblEntry *rte = planner_rt_fetch(rel->relid, root);
 	RangeTblFunction *function = linitial_node(RangeTblFunction, rte->functions);
 	CustomScan *scan = makeNode(CustomScan);
+	FieldsContext fields = {.relid = (int) rel->relid};
+	List	   *exprs = NIL;
 	TupleDesc	desc;
 	ListCell   *lc;
 
+	scan->scan.plan.targetlist = tlist;
+	scan->scan.plan.qual = extract_actual_clauses(clauses, false);
 	(void) get_expr_result_type(function->funcexpr, NULL, &desc);
 	foreach(lc, lsecond(best_path->custom_private))
 	{
 		AttrNumber	attno = lfirst_int(lc);
 		Form_pg_attribute att = TupleDescAttr(desc, attno - 1);
-		Var		   *var = makeVar(rel->relid, attno, att->atttypid, att->atttypmod, att->attcollation, 0);
 
-		scan->custom_scan_tlist = lappend(scan->custom_scan_tlist,
-										  makeTargetEntry((Expr *) var, list_length(scan->custom_scan_tlist) + 1, NULL, false));
+		exprs = lappend(exprs, makeVar(rel->relid, attno, att->atttypid, att->atttypmod, att->attcollation, 0));
 	}
-	scan->scan.plan.targetlist = tlist;
-	scan->scan.plan.qual = extract_actual_clauses(clauses, false);
+	(void) fields_walker((Node *) root->processed_tlist, &fields);
+	(void) fields_walker((Node *) scan->scan.plan.qual, &fields);
+	exprs = list_concat(exprs, fields.fields);
+	foreach(lc, exprs)
+		scan->custom_scan_tlist = lappend(scan->custom_scan_tlist,
+										  makeTargetEntry(copyObject(lfirst(lc)), foreach_current_index(lc) + 1, NULL, false));
+
 	scan->scan.scanrelid = 0;	/* the executor would take it for a table */
 	scan->flags = best_path->flags;
 	scan->custom_exprs = list_make1(copyObject(function->funcexpr));
@@ -287,23 +340,46 @@ call_of(ChangesScan *state)
 	return linitial_node(FuncExpr, ((CustomScan *) state->css.ss.ps.plan)->custom_exprs);
 }
 
+/* Which columns there are, and which of them the plan's expressions use. */
+static void
+init_columns(ChangesScan *state)
+{
+	CustomScan *plan = (CustomScan *) state->css.ss.ps.plan;
+	Bitmapset  *used = NULL;
+	ListCell   *lc;
+
+	pull_varattnos((Node *) plan->scan.plan.targetlist, INDEX_VAR, &used);
+	pull_varattnos((Node *) plan->scan.plan.qual, INDEX_VAR, &used);
+	state->ncolumns = list_length(plan->custom_scan_tlist);
+	state->columns = palloc0(Max(state->ncolumns, 1) * sizeof(ScanColumn));
+	foreach(lc, plan->custom_scan_tlist)
+	{
+		TargetEntry *tle = lfirst_node(TargetEntry, lc);
+		ScanColumn *column = &state->columns[tle->resno - 1];
+
+		column->used = bms_is_member(tle->resno - FirstLowInvalidHeapAttributeNumber, used);
+		if (IsA(tle->expr, FieldSelect))
+		{
+			column->field = (FieldSelect *) tle->expr;
+			column->source = SCDC_FEED_ROW_DATA;
+			if (column->used)
+				state->last_field = Max(state->last_field, column->field->fieldnum);
+		}
+		else
+			column->source = castNode(Var, tle->expr)->varattno - 1;
+		if (column->used && column->source == SCDC_FEED_ROW_DATA)
+			state->with_rows = true;
+	}
+}
+
 static void
 begin_scan(CustomScanState *node, EState *estate, int eflags)
 {
-	ChangesScan  *state = (ChangesScan *) node;
-	CustomScan *plan = (CustomScan *) node->ss.ps.plan;
+	ChangesScan *state = (ChangesScan *) node;
 	FuncExpr   *call = call_of(state);
-	ListCell   *lc;
 
 	Assert((eflags & (EXEC_FLAG_BACKWARD | EXEC_FLAG_MARK)) == 0);
-	foreach(lc, plan->custom_scan_tlist)
-	{
-		Var		   *var = castNode(Var, lfirst_node(TargetEntry, lc)->expr);
-
-		state->columns[state->ncolumns] = var->varattno - 1;
-		if (state->columns[state->ncolumns++] == SCDC_FEED_ROW_DATA)
-			state->with_rows = true;
-	}
+	init_columns(state);
 
 	/* checks the right to execute the function */
 	state->call = ExecInitTableFunctionResult((Expr *) call, node->ss.ps.ps_ExprContext, &node->ss.ps);
@@ -345,6 +421,38 @@ materialise(ChangesScan *state)
 	state->stored_all = true;
 }
 
+/*
+ * Prepares to take rows apart by the row type of now, which the feed uses,
+ * too.  It may be another one than the plan was made for, if a cursor has been
+ * opened before ALTER TABLE; then the server's own field selection says the same.
+ */
+static void
+init_fields(ChangesScan *state)
+{
+	TupleDesc	desc = NULL;
+
+	for (int i = 0; i < state->ncolumns; i++)
+	{
+		FieldSelect *field = state->columns[i].field;
+		Form_pg_attribute att;
+
+		if (field == NULL || !state->columns[i].used)
+			continue;
+		if (desc == NULL)
+			desc = lookup_rowtype_tupdesc_copy(exprType((Node *) field->arg), -1);
+		if (field->fieldnum > desc->natts)
+			elog(ERROR, "field %d of row_data is missing", field->fieldnum);
+		att = TupleDescAttr(desc, field->fieldnum - 1);
+		if (!att->attisdropped && att->atttypid != field->resulttype)
+			ereport(ERROR,
+					(errcode(ERRCODE_DATATYPE_MISMATCH),
+					 errmsg("attribute %d has wrong type", field->fieldnum),
+					 errdetail("Table has type %s, but query expects %s.",
+							   format_type_be(att->atttypid), format_type_be(field->resulttype))));
+	}
+	state->fields = MakeSingleTupleTableSlot(desc, &TTSOpsHeapTuple);
+}
+
 static void
 call_function(ChangesScan *state)
 {
@@ -365,6 +473,8 @@ call_function(ChangesScan *state)
 			pgstat_end_function_usage(&usage, true);
 		}
 	}
+	if (state->last_field > 0)
+		init_fields(state);
 	state->ended = state->feed == NULL;
 	state->called = true;
 	MemoryContextSwitchTo(old);
@@ -373,6 +483,8 @@ call_function(ChangesScan *state)
 static void
 forget_call(ChangesScan *state)
 {
+	if (state->fields)
+		ExecDropSingleTupleTableSlot(state->fields);
 	if (state->stored)
 		ExecDropSingleTupleTableSlot(state->stored);
 	if (state->store)
@@ -383,6 +495,7 @@ forget_call(ChangesScan *state)
 		scdc_feed_close(state->feed);
 	}
 	MemoryContextReset(state->call_cxt);
+	state->fields = NULL;
 	state->stored = NULL;
 	state->store = NULL;
 	state->stored_all = false;
@@ -390,21 +503,63 @@ forget_call(ChangesScan *state)
 	state->called = false;
 }
 
+/* A row of the function as one of the scan; isnull may be NULL, if nothing is. */
+static void
+set_columns(ChangesScan *state, TupleTableSlot *slot, const Datum *row, const bool *isnull)
+{
+	bool		have_fields = false;
+
+	if (state->fields && !(isnull && isnull[SCDC_FEED_ROW_DATA]))
+	{
+		HeapTuple	tuple = &state->row_data;
+
+		tuple->t_data = DatumGetHeapTupleHeader(row[SCDC_FEED_ROW_DATA]);
+		tuple->t_len = HeapTupleHeaderGetDatumLength(tuple->t_data);
+		ItemPointerSetInvalid(&tuple->t_self);
+		ExecStoreHeapTuple(tuple, state->fields, false);
+		slot_getsomeattrs(state->fields, state->last_field);
+		have_fields = true;
+	}
+	for (int i = 0; i < state->ncolumns; i++)
+	{
+		const ScanColumn *column = &state->columns[i];
+
+		if (!column->used || (column->field && !have_fields))
+		{
+			slot->tts_values[i] = (Datum) 0;
+			slot->tts_isnull[i] = true;
+		}
+		else if (column->field)
+		{
+			slot->tts_values[i] = state->fields->tts_values[column->field->fieldnum - 1];
+			slot->tts_isnull[i] = state->fields->tts_isnull[column->field->fieldnum - 1];
+		}
+		else
+		{
+			slot->tts_values[i] = row[column->source];
+			slot->tts_isnull[i] = isnull && isnull[column->source];
+		}
+	}
+	ExecStoreVirtualTuple(slot);
+}
+
 /* The next row that has been kept, if there is one, in the scan's slot. */
 static bool
 stored_row(ChangesScan *state, TupleTableSlot *slot)
 {
-	if (state->store == NULL || !tuplestore_gettupleslot(state->store, true, false, state->stored))
-		return false;
-	slot_getallattrs(state->stored);
-	for (int i = 0; i < state->ncolumns; i++)
-	{
-		int			column = state->stored_all ? state->columns[i] : i;
+	TupleTableSlot *stored = state->stored;
 
-		slot->tts_values[i] = state->stored->tts_values[column];
-		slot->tts_isnull[i] = state->stored->tts_isnull[column];
+	if (state->store == NULL || !tuplestore_gettupleslot(state->store, true, false, stored))
+		return false;
+	slot_getallattrs(stored);
+	if (state->stored_all)
+		set_columns(state, slot, stored->tts_values, stored->tts_isnull);
+	else
+	{
+		memcpy(slot->tts_values, stored->tts_values, state->ncolumns * sizeof(Datum));
+		memcpy(slot->tts_isnull, stored->tts_isnull, state->ncolumns * sizeof(bool));
+		ExecStoreVirtualTuple(slot);
 	}
-	ExecStoreVirtualTuple(slot);
 	return true;
 }
 
@@ -426,12 +581,7 @@ next_row(ChangesScan *state)
 		state->ended = true;
 		return slot;
 	}
-	for (int i = 0; i < state->ncolumns; i++)
-	{
-		slot->tts_values[i] = row[state->columns[i]];
-		slot->tts_isnull[i] = false;
-	}
-	ExecStoreVirtualTuple(slot);
+	set_columns(state, slot, row, NULL);
 
 	/* its end has been reached, so it stays there */
 	if (state->store)

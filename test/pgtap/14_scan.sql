@@ -224,7 +224,7 @@ SELECT is((SELECT count(*) FROM stream_changes('p14_keyed')), 29::bigint, 'as it
 
 SELECT is(pg_temp.plan_of($$SELECT (c.row_data).id FROM stream_changes(NULL::p14_keyed, 1) AS c WHERE _change_type = 'insert'$$, ', VERBOSE'),
 	E'Custom Scan (streamcdc changes)\n' ||
-	E'  Output: (row_data).id\n' ||
+	E'  Output: ((row_data).id)\n' ||
 	E'  Filter: (c._change_type = ''insert''::text)\n' ||
 	E'  Function Call: stream_changes(NULL::p14_keyed, ''1''::bigint, NULL::bigint, NULL::timestamp with time zone, NULL::timestamp with time zone, true, true, ''dropCarryovers''::text, false)\n',
 	'EXPLAIN shows the call');
