@@ -135,6 +135,9 @@ typedef struct ScdcBlockReader
 	uint32		raw_len;
 	char	   *scratch;		/* rebuilt new image of a difference */
 	uint32		scratch_size;
+	uint32		prefix;			/* of the difference: what it shares with the old image at both ends, */
+	uint32		suffix;
+	ScdcBytes	middle;			/* and what stands between */
 } ScdcBlockReader;
 
 /* Reads the directory alone.  False: damaged, *err says how (static or palloc'd text). */
@@ -151,6 +154,15 @@ extern bool scdc_block_open_changes(ScdcBlockReader *r, const char *changes, uin
  * call.  Versions without events are passed over.
  */
 extern int	scdc_block_next(ScdcBlockReader *r, ScdcEvent *e, const ScdcVersion **v, const char **err);
+
+/*
+ * The same, but the new image of an update that has an old one is left out:
+ * its data is NULL.  *shared is the number of bytes with which both images begin.
+ * scdc_block_complete puts it together.
+ */
+extern int	scdc_block_next_incomplete(ScdcBlockReader *r, ScdcEvent *e, uint32 *shared, const ScdcVersion **v,
+									   const char **err);
+extern void scdc_block_complete(ScdcBlockReader *r, ScdcEvent *e);
 
 extern void scdc_block_close(ScdcBlockReader *r);	/* frees what open allocated */
 

@@ -226,7 +226,7 @@ check_identity(const ScdcChangeReader *r, const ScdcRowSchema *schema, int64 ver
 }
 
 /* What makes the range unreadable is an event of it. */
-static void
+static inline void
 check_event(const ScdcChangeReader *r, const ScdcRowSchema *schema, const ScdcEvent *event, int64 version)
 {
 	if (event->kind == SCDC_EVENT_TRUNCATE || event->kind == SCDC_EVENT_GAP)
@@ -358,16 +358,20 @@ has_distinct_identities(ScdcChangeReader *r)
 	for (uint64 i = 0; distinct && i < nevents; i++)
 	{
 		uint32		old_hash = 0;
+		uint32		shared;
 		bool		has_old;
 
-		(void) scdc_changelog_scan_event(r->scan, &r->event, &r->v);
+		(void) scdc_changelog_scan_incomplete(r->scan, &r->event, &shared, &r->v);
 		has_old = r->event.old_image.data != NULL;
 		if (has_old)
 		{
 			old_hash = scdc_row_identity_hash(&r->old_row, r->schema, r->event.old_image);
 			distinct = set_add(&r->identities, old_hash);
 		}
-		if (distinct && r->event.new_image.data)
+		if (!distinct || (has_old && scdc_row_identity_shared(r->schema, r->event.old_image, shared)))
+			continue;
+		scdc_changelog_scan_complete(r->scan, &r->event);
+		if (r->event.new_image.data)
 		{
 			uint32		hash = scdc_row_identity_hash(&r->new_row, r->schema, r->event.new_image);
 

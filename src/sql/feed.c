@@ -31,8 +31,9 @@
 
 /* rows that are converted at a time, and the bytes of images after which it is enough */
 #define LOT_MIN			8
-#define LOT_MAX			256
+#define LOT_MAX			112
 #define LOT_BYTES		(64 * 1024)
+#define LOT_MEMORY		(16 * 1024) /* is kept for them: small ones fit, and stay in the processor's cache */
 
 typedef Datum FeedRow[SCDC_FEED_NCOLUMNS];
 
@@ -282,7 +283,7 @@ scdc_feed_open(const ScdcFeedCall *call, bool with_rows)
 	feed->labels[SCDC_CHANGE_INSERT] = CStringGetTextDatum("insert");
 	feed->labels[SCDC_CHANGE_UPDATE_PREIMAGE] = CStringGetTextDatum("update_preimage");
 	feed->labels[SCDC_CHANGE_UPDATE_POSTIMAGE] = CStringGetTextDatum("update_postimage");
-	feed->lot_cxt = AllocSetContextCreate(context, "streamcdc feed rows", ALLOCSET_DEFAULT_SIZES);
+	feed->lot_cxt = AllocSetContextCreate(context, "streamcdc feed rows", 0, LOT_MEMORY, ALLOCSET_DEFAULT_MAXSIZE);
 	feed->lot = palloc(LOT_MAX * sizeof(FeedRow));
 	begin_reading(feed);
 	MemoryContextSwitchTo(old);

@@ -170,7 +170,11 @@ find_fixed_keys(ScdcRowSchema *row_schema)
 
 		if (key->image_attno >= row_schema->nfixed || OidIsValid(key->input_type) ||
 			(key->kind != SCDC_KEY_DATUM && key->kind != SCDC_KEY_FIXED))
+		{
 			row_schema->has_fixed_keys = false;
+			return;
+		}
+		row_schema->fixed_keys_end = Max(row_schema->fixed_keys_end, row_schema->fixed_offset[key->image_attno] + key->typlen);
 	}
 }
 
@@ -695,6 +699,15 @@ scdc_row_make(ScdcRowBuffer *buffer, ScdcRowSchema *schema, ScdcBytes image)
 	}
 	row->hash = hash;
 	return row;
+}
+
+bool
+scdc_row_identity_shared(const ScdcRowSchema *schema, ScdcBytes image, uint32 shared)
+{
+	Size		start = schema->has_fixed_keys ? fixed_columns_start(schema, image) : 0;
+
+	/* the columns stand where they do in the other image, too, since the headers are equal */
+	return start != 0 && shared >= start + schema->fixed_keys_end;
 }
 
 uint32

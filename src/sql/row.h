@@ -48,6 +48,7 @@ typedef struct ScdcRowSchema
 	ScdcKeyColumn *keys;
 	bool		has_parsed_keys;	/* has any of them an input_type? */
 	bool		has_fixed_keys; /* are all of them among the first nfixed columns, and compared by their bytes? */
+	int			fixed_keys_end; /* if so, where the last of them ends, from the first column on */
 	int			nfixed;			/* leading columns of a fixed length: these stand at their offsets in rows without NULLs */
 	int		   *fixed_offset;
 	bool		has_dropped;	/* any column */
@@ -126,6 +127,9 @@ extern void scdc_row_buffer_init(ScdcRowBuffer *buffer);
  * does the comparison of rows.
  */
 extern ScdcRow *scdc_row_make(ScdcRowBuffer *buffer, ScdcRowSchema *schema, ScdcBytes image);
+
+/* Do two rows have one identity, since their images begin with so many equal bytes?  False: that does not tell. */
+extern bool scdc_row_identity_shared(const ScdcRowSchema *schema, ScdcBytes image, uint32 shared);
 
 /* Just the hash of such a row; makes it in the buffer if need be. */
 extern uint32 scdc_row_identity_hash(ScdcRowBuffer *buffer, ScdcRowSchema *schema, ScdcBytes image);

@@ -609,6 +609,9 @@ recheck_row(ChangesScan *state, TupleTableSlot *slot)
 static TupleTableSlot *
 exec_scan(CustomScanState *node)
 {
+	/* nothing to be done with the row: spare it the way through there */
+	if (node->ss.ps.qual == NULL && node->ss.ps.ps_ProjInfo == NULL)
+		return next_row((ChangesScan *) node);
 	return ExecScan(&node->ss, (ExecScanAccessMtd) access_row, (ExecScanRecheckMtd) recheck_row);
 }
 
