@@ -5,7 +5,7 @@
 SET client_min_messages = warning;
 SET streamcdc.read_timeout = '60 s';
 
-SELECT plan(129);
+SELECT plan(135);
 
 -- the plan, a node or property a line
 CREATE FUNCTION pg_temp.plan_of(query text, options text DEFAULT '') RETURNS text
@@ -230,6 +230,8 @@ SELECT is(pg_temp.plan_of($$SELECT (c.row_data).id FROM stream_changes(NULL::p14
 	'EXPLAIN shows the call');
 SELECT is(pg_temp.error_of($$EXPLAIN SELECT * FROM stream_changes('p14_missing')$$), 'none', 'and does not make it');
 
+SELECT is(pg_temp.plan_of('SELECT (row_data).* FROM stream_changes(NULL::p14_keyed) WHERE (row_data).id = 1', ', VERBOSE') ~ E'\n  Output: \\(\\(row_data\\)\\.id\\), \\(\\(row_data\\)\\.v\\), \\(\\(row_data\\)\\.n\\)\n', true, 'and the fields that it takes out');
+
 /*
  * Read no further than needed
  */
@@ -252,6 +254,8 @@ SELECT results_eq($$SELECT g, (SELECT count(*) FROM stream_changes('p14_keyed') 
 	'VALUES (0, 10::bigint), (1, 16), (2, 20), (3, 23), (4, 27), (5, 29)', 'a correlated subquery');
 SELECT results_eq($$SELECT g, (SELECT min((row_data).id) FROM (SELECT * FROM stream_changes(NULL::p14_big) OFFSET g LIMIT 2) AS c) FROM generate_series(0, 4) AS g$$,
 	'SELECT g, g + 1 FROM generate_series(0, 4) AS g', 'scans that end early, and go further each time');
+SELECT results_eq($$SELECT g, (SELECT string_agg(v, ' ') FROM (SELECT (row_data).v, (row_data).n FROM stream_changes(NULL::p14_keyed, 4) WHERE (row_data).id > g + 6 LIMIT 4) AS c) FROM generate_series(0, 3) AS g$$,
+	$$VALUES (0, 'base 7 base 7 base 8 eight'), (1, 'base 8 eight base 9 nine'), (2, 'base 9 nine'), (3, NULL)$$, 'fields of rows that are kept');
 SELECT results_eq($$SELECT g, (SELECT min((row_data).id) FROM (SELECT * FROM stream_changes(NULL::p14_big) OFFSET g LIMIT 2) AS c) FROM generate_series(4, 0, -1) AS g$$,
 	'SELECT g, g + 1 FROM generate_series(4, 0, -1) AS g', 'and less far');
 SELECT results_eq($$SELECT g, count(_change_type) FROM generate_series(0, 6) AS g LEFT JOIN LATERAL stream_changes(NULL::p14_keyed, g, g) AS c ON true GROUP BY g ORDER BY g$$,
@@ -309,6 +313,27 @@ DECLARE p14_plain CURSOR FOR SELECT (row_data).id AS v FROM stream_changes(NULL:
 SELECT is(pg_temp.take('p14_plain', 'forward', 1), '1', 'from its beginning');
 SELECT alike(pg_temp.error_of('FETCH BACKWARD FROM p14_plain'), '55000 cursor can only scan forward%', 'a cursor without SCROLL goes forward only');
 COMMIT;
+
+-- fields of the row, with the table altered between the cursor and its first row: what the server's field selection makes of it
+CREATE FUNCTION pg_temp.altered(command text, field text, ordinality text) RETURNS text
+LANGUAGE plpgsql AS $$
+DECLARE
+	c refcursor;
+	result text;
+BEGIN
+	OPEN c FOR EXECUTE format('SELECT (row_data).%s::text FROM stream_changes(NULL::p14_keyed, 1) %s', field, ordinality);
+	EXECUTE command;
+	FETCH c INTO result;
+	CLOSE c;
+	RAISE EXCEPTION USING MESSAGE = 'fetched ' || coalesce(result, 'NULL');
+EXCEPTION WHEN OTHERS THEN
+	RETURN SQLERRM;
+END $$;
+SELECT is(concat_ws(', ', pg_temp.altered(command, 'v', ''), pg_temp.altered(command, 'v', 'WITH ORDINALITY')), concat_ws(', ', expected, expected),
+	command || ', with an open cursor of the scan, of the function')
+FROM (VALUES ('ALTER TABLE p14_keyed ADD more int', 'fetched base 1'), ('ALTER TABLE p14_keyed DROP v', 'fetched NULL'),
+	('ALTER TABLE p14_keyed DROP n', 'fetched base 1'), ('ALTER TABLE p14_keyed ALTER v TYPE varchar', 'attribute 2 has wrong type')) AS v (command, expected);
+
 CREATE FUNCTION pg_temp.loop() RETURNS text
 LANGUAGE plpgsql AS $$
 DECLARE
