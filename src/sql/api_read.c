@@ -19,12 +19,10 @@
 #include "replication/origin.h"
 #include "utils/builtins.h"
 #include "utils/guc.h"
-#include "utils/lsyscache.h"
 #include "utils/memutils.h"
 #include "utils/pg_lsn.h"
 #include "utils/snapmgr.h"
 #include "utils/timestamp.h"
-#include "utils/typcache.h"
 #include "utils/xid8.h"
 
 #include "log/changelog.h"
@@ -91,27 +89,6 @@ static void
 put_row(Output *out, Datum *values, bool *isnull)
 {
 	tuplestore_putvalues(out->result->setResult, out->result->setDesc, values, isnull);
-}
-
-/* The name given as the first argument. */
-static char *
-name_arg(FunctionCallInfo fcinfo)
-{
-	if (PG_ARGISNULL(0))
-		ereport(ERROR,
-				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
-				 errmsg("table_name must not be null")));
-	return text_to_cstring(PG_GETARG_TEXT_PP(0));
-}
-
-static Oid
-relid_arg(FunctionCallInfo fcinfo)
-{
-	if (PG_ARGISNULL(0))
-		ereport(ERROR,
-				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
-				 errmsg("table_name must not be null")));
-	return PG_GETARG_OID(0);
 }
 
 /* ---------------------------------------------------------------------
@@ -307,7 +284,7 @@ read_event_block(EventReader *r, const ScdcBlockInfo *info)
 Datum
 streamcdc_events(PG_FUNCTION_ARGS)
 {
-	char	   *name = name_arg(fcinfo);
+	char	   *name = scdc_table_name_arg(fcinfo);
 	ScdcReadOptions options;
 	ScdcRead	read;
 	Output		out = {0};
@@ -407,7 +384,7 @@ add_version(Output *out, VersionRow *row, const ScdcVersion *v)
 Datum
 streamcdc_versions(PG_FUNCTION_ARGS)
 {
-	char	   *name = name_arg(fcinfo);
+	char	   *name = scdc_table_name_arg(fcinfo);
 	ScdcReadOptions options;
 	ScdcRead	read;
 	ScdcVersionRange range;
@@ -459,7 +436,7 @@ streamcdc_latest_version(PG_FUNCTION_ARGS)
 	ScdcBlockInfo newest;
 	bool		found;
 
-	scdc_read_begin(&read, NULL, relid_arg(fcinfo));
+	scdc_read_begin(&read, NULL, scdc_table_arg(fcinfo));
 	found = scdc_changelog_last(read.target->stream->stream_id, read.snapshot, &newest);
 	scdc_read_end(&read);
 	if (!found)
@@ -470,7 +447,7 @@ streamcdc_latest_version(PG_FUNCTION_ARGS)
 Datum
 streamcdc_version_at(PG_FUNCTION_ARGS)
 {
-	Oid			relid = relid_arg(fcinfo);
+	Oid			relid = scdc_table_arg(fcinfo);
 	ScdcRead	read;
 	int64		version;
 	bool		found;

@@ -70,15 +70,6 @@ struct ScdcFeed
  * ---------------------------------------------------------------------
  */
 
-static void
-check_table_given(FunctionCallInfo fcinfo)
-{
-	if (PG_ARGISNULL(0))
-		ereport(ERROR,
-				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
-				 errmsg("table_name must not be null")));
-}
-
 /* The registration of a relation that is a change log itself, and is not tracked; NULL if it is not so. */
 static ScdcRegistration *
 registration_of(Oid relid)
@@ -116,14 +107,12 @@ scdc_feed_call(FunctionCallInfo fcinfo, ScdcFeedForm form, ScdcFeedCall *call)
 	switch (form)
 	{
 		case SCDC_FEED_NAME:
-			check_table_given(fcinfo);
-			call->name = text_to_cstring(PG_GETARG_TEXT_PP(0));
+			call->name = scdc_table_name_arg(fcinfo);
 			scdc_read_options(fcinfo, &call->options);
 			call->registration = registration_of(scdc_name_relid(call->name));
 			break;
 		case SCDC_FEED_RELATION:
-			check_table_given(fcinfo);
-			call->relid = PG_GETARG_OID(0);
+			call->relid = scdc_table_arg(fcinfo);
 			scdc_read_options(fcinfo, &call->options);
 			call->registration = registration_of(call->relid);
 			break;

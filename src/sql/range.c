@@ -89,6 +89,29 @@ set_bounds(ScdcRange *range, FunctionCallInfo fcinfo, ScdcRangeKind kind, int st
 	range->empty |= range->first > range->last;
 }
 
+static void
+check_table_given(FunctionCallInfo fcinfo)
+{
+	if (PG_ARGISNULL(0))
+		ereport(ERROR,
+				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
+				 errmsg("table_name must not be null")));
+}
+
+char *
+scdc_table_name_arg(FunctionCallInfo fcinfo)
+{
+	check_table_given(fcinfo);
+	return text_to_cstring(PG_GETARG_TEXT_PP(0));
+}
+
+Oid
+scdc_table_arg(FunctionCallInfo fcinfo)
+{
+	check_table_given(fcinfo);
+	return PG_GETARG_OID(0);
+}
+
 void
 scdc_read_options(FunctionCallInfo fcinfo, ScdcReadOptions *options)
 {

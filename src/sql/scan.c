@@ -327,7 +327,7 @@ plan_scan(PlannerInfo *root, RelOptInfo *rel, CustomPath *best_path, List *tlist
 static Node *
 create_state(CustomScan *cscan)
 {
-	ChangesScan  *state = (ChangesScan *) newNode(sizeof(ChangesScan), T_CustomScanState);
+	ChangesScan *state = (ChangesScan *) newNode(sizeof(ChangesScan), T_CustomScanState);
 
 	state->css.methods = &exec_methods;
 	state->form = (ScdcFeedForm) intVal(linitial(cscan->custom_private));
@@ -634,7 +634,7 @@ keep_rows(ChangesScan *state)
 static void
 rescan(CustomScanState *node)
 {
-	ChangesScan  *state = (ChangesScan *) node;
+	ChangesScan *state = (ChangesScan *) node;
 	Bitmapset  *changed = node->ss.ps.chgParam;
 
 	ExecScanReScan(&node->ss);
@@ -651,7 +651,7 @@ rescan(CustomScanState *node)
 static void
 end_scan(CustomScanState *node)
 {
-	ChangesScan  *state = (ChangesScan *) node;
+	ChangesScan *state = (ChangesScan *) node;
 
 	ExecClearTuple(node->ss.ss_ScanTupleSlot);
 	if (state->called)
@@ -662,7 +662,7 @@ end_scan(CustomScanState *node)
 static void
 explain_scan(CustomScanState *node, List *ancestors, ExplainState *es)
 {
-	ChangesScan  *state = (ChangesScan *) node;
+	ChangesScan *state = (ChangesScan *) node;
 	List	   *context = set_deparse_context_plan(es->deparse_cxt, node->ss.ps.plan, ancestors);
 
 	ExplainPropertyText("Function Call",
