@@ -304,6 +304,7 @@ plan_scan(PlannerInfo *root, RelOptInfo *rel, CustomPath *best_path, List *tlist
 
 		exprs = lappend(exprs, makeVar(rel->relid, attno, att->atttypid, att->atttypmod, att->attcollation, 0));
 	}
+	(void) fields_walker((Node *) tlist, &fields);
 	(void) fields_walker((Node *) root->processed_tlist, &fields);
 	(void) fields_walker((Node *) scan->scan.plan.qual, &fields);
 	exprs = list_concat(exprs, fields.fields);

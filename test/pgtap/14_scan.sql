@@ -5,7 +5,7 @@
 SET client_min_messages = warning;
 SET streamcdc.read_timeout = '60 s';
 
-SELECT plan(135);
+SELECT plan(138);
 
 -- the plan, a node or property a line
 CREATE FUNCTION pg_temp.plan_of(query text, options text DEFAULT '') RETURNS text
@@ -284,6 +284,11 @@ RESET enable_material;
 SELECT is((SELECT count(*) FROM stream_changes(NULL::p14_keyed) AS a JOIN stream_changes('p14_keyed') AS b USING (_commit_version)), (100 + 36 + 16 + 9 + 16 + 4)::bigint, 'with itself');
 SELECT is((SELECT count(*) FROM (SELECT * FROM stream_changes(NULL::p14_keyed) UNION ALL SELECT * FROM stream_changes(NULL::p14_keyed)) AS u), 58::bigint, 'twice');
 
+SELECT is((SELECT string_agg(v, ' ') FROM (SELECT (row_data).v FROM stream_changes(NULL::p14_keyed, 5) UNION ALL SELECT (row_data).v FROM stream_changes(NULL::p14_keyed, 3, 3)) AS u),
+	'base 9 nine base 6 base 5 base 6', 'fields, one after the other');
+SELECT results_eq($$SELECT g, c.* FROM generate_series(1, 3) AS g LEFT JOIN (SELECT (row_data).id, coalesce((row_data).n, -1) AS n, 'there' AS there FROM stream_changes(NULL::p14_keyed, 2) WHERE _change_type = 'insert') AS c ON c.id = g * 10 ORDER BY g$$,
+	$$VALUES (1, NULL::int, NULL::numeric, NULL::text), (2, 20, 0.50, 'there'), (3, 30, -1, 'there')$$, 'fields below an outer join');
+
 /*
  * Cursors
  */
@@ -353,6 +358,25 @@ BEGIN
 	RETURN n;
 END $$;
 SELECT is(pg_temp.loop(), '858', 'a loop with subtransactions');
+
+CREATE TEMP TABLE p14_result (n bigint);
+CREATE PROCEDURE pg_temp.commits() LANGUAGE plpgsql AS $$
+DECLARE
+	r record;
+	n bigint := 0;
+BEGIN
+	FOR r IN SELECT (row_data).id FROM stream_changes(NULL::p14_big) LOOP
+		n := n + r.id;
+		IF r.id % 5000 = 0 THEN
+			INSERT INTO p14_result VALUES (n);
+			COMMIT;
+		ELSIF r.id % 3000 = 0 THEN
+			ROLLBACK;
+		END IF;
+	END LOOP;
+END $$;
+CALL pg_temp.commits();
+SELECT results_eq('SELECT n FROM p14_result ORDER BY n', 'SELECT g::bigint * (g + 1) / 2 FROM generate_series(5000, 20000, 5000) AS g', 'a loop with transactions');
 
 -- commits of others, and of oneself, are not seen by what has begun
 CREATE FUNCTION pg_temp.sees_itself() RETURNS bigint
