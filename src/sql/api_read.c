@@ -33,6 +33,7 @@
 #include "sql/read_snapshot.h"
 #include "sql/registered_log.h"
 #include "sql/row.h"
+#include "sql/row_error.h"
 
 PG_FUNCTION_INFO_V1(streamcdc_changes);
 PG_FUNCTION_INFO_V1(streamcdc_changes_regclass);
@@ -63,10 +64,7 @@ output_context(void *arg)
 	if (!out->converting)
 		return;
 	column = scdc_json_rows_column(out->json);
-	if (column)
-		errcontext("column \"%s\" in version " INT64_FORMAT, column, out->version);
-	else
-		errcontext("row of version " INT64_FORMAT, out->version);
+	scdc_row_error(column, out->version, true);
 }
 
 static void

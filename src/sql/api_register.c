@@ -93,6 +93,11 @@ set_row_id(ScdcRegistration *r, ArrayType *array)
 					(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
 					 errmsg("row_id must not contain nulls")));
 		r->row_id[i] = TextDatumGetCString(elems[i]);
+		for (int j = 0; j < i; j++)
+			if (strcmp(r->row_id[j], r->row_id[i]) == 0)
+				ereport(ERROR,
+						(errcode(ERRCODE_DUPLICATE_COLUMN),
+						 errmsg("column \"%s\" is named twice in row_id", r->row_id[i])));
 	}
 }
 

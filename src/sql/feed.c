@@ -27,6 +27,7 @@
 #include "sql/json_row.h"
 #include "sql/read_snapshot.h"
 #include "sql/row.h"
+#include "sql/row_error.h"
 #include "sql/typed_row.h"
 
 /* rows that are converted at a time, and the bytes of images after which it is enough */
@@ -141,10 +142,7 @@ conversion_context(void *arg)
 	if (!feed->converting)
 		return;
 	column = feed->json ? scdc_json_rows_column(feed->json) : scdc_typed_rows_column(feed->typed);
-	if (column)
-		errcontext("column \"%s\" in version " INT64_FORMAT, column, feed->version);
-	else
-		errcontext("row of version " INT64_FORMAT, feed->version);
+	scdc_row_error(column, feed->version, feed->json != NULL);
 }
 
 /* Rows of another schema than before, in the typed form: can they be converted, and what does it take? */

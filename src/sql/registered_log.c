@@ -44,6 +44,7 @@
 #include "sql/json_row.h"
 #include "sql/registered_log.h"
 #include "sql/resolve.h"
+#include "sql/row_error.h"
 #include "sql/tapes.h"
 
 /* Rows are fetched as many at a time as take about this much memory. */
@@ -113,6 +114,28 @@ typedef struct LogReader
  * ---------------------------------------------------------------------
  */
 
+static void
+jsonb_error(void *arg)
+{
+	LogReader  *r = arg;
+	AttrNumber	version = r->attno_of[r->schema.commit_version - 1];
+
+	if (!r->isnull[version - 1] && !r->schema.text_versions)
+		scdc_row_error(NULL, DatumGetInt64(r->values[version - 1]), true);
+}
+
+static Datum
+row_to_jsonb(LogReader *r, Datum row)
+{
+	ErrorContextCallback context = {.previous = error_context_stack, .callback = jsonb_error, .arg = r};
+	Datum		result;
+
+	error_context_stack = &context;
+	result = FunctionCall1(&r->to_jsonb, row);
+	error_context_stack = context.previous;
+	return result;
+}
+
 static Datum
 make_row(LogReader *r, Datum change_type, bool change_type_isnull)
 {
@@ -133,7 +156,7 @@ make_row(LogReader *r, Datum change_type, bool change_type_isnull)
 	}
 	tuple = heap_form_tuple(r->row_desc, r->row_values, r->row_isnull);
 	row = HeapTupleGetDatum(tuple);
-	return r->typed ? row : FunctionCall1(&r->to_jsonb, row);
+	return r->typed ? row : row_to_jsonb(r, row);
 }
 
 /* In row_cxt.  type: what to call it; SCDC_CHANGE_OTHER: as it calls itself. */
