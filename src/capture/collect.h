@@ -47,6 +47,7 @@ typedef struct ScdcTracked
 	TimestampTz last_timestamp;
 	int32		last_schema;	/* number of the newest schema */
 	ScdcSchema *schema;			/* in force; NULL until the first change is seen */
+	uint64		types_altered;	/* state of the types its columns have; 0: of no interest */
 	ScdcVisibility *baseline;	/* transactions that the baseline already contains; NULL: none taken */
 
 	/* the transaction being decoded */

@@ -23,6 +23,7 @@
 
 #include "log/rows.h"
 #include "log/schema.h"
+#include "log/type_parts.h"
 
 /* columns of streamcdc.schemas */
 enum
@@ -43,7 +44,8 @@ enum
 	Anum_attlen,
 	Anum_attbyval,
 	Anum_attalign,
-	Natts_schemas = Anum_attalign
+	Anum_type_parts,
+	Natts_schemas = Anum_type_parts
 };
 
 /*
@@ -274,7 +276,10 @@ scdc_schema_of_relation(Relation rel, int64 stream_id, const AttrNumber *identit
 			if (type_is_raw(base))
 				c->raw_type = base;
 			else
+			{
 				c->storage = type_is_json_structured(base) ? SCDC_STORE_JSON : SCDC_STORE_TEXT;
+				c->type_parts = scdc_type_parts(att->atttypid);
+			}
 		}
 
 		/* a table never uses an attribute number twice, so it says which column this is */
@@ -286,7 +291,7 @@ scdc_schema_of_relation(Relation rel, int64 stream_id, const AttrNumber *identit
 }
 
 bool
-scdc_schema_equal(const ScdcSchema *a, const ScdcSchema *b)
+scdc_schema_same_columns(const ScdcSchema *a, const ScdcSchema *b)
 {
 	if (a->ncolumns != b->ncolumns)
 		return false;
@@ -301,6 +306,22 @@ scdc_schema_equal(const ScdcSchema *a, const ScdcSchema *b)
 			continue;
 		if (x->identity != y->identity || x->storage != y->storage || x->type != y->type || x->raw_type != y->raw_type ||
 			x->typmod != y->typmod || x->collation != y->collation || strcmp(x->name, y->name) != 0)
+			return false;
+	}
+	return true;
+}
+
+bool
+scdc_schema_equal(const ScdcSchema *a, const ScdcSchema *b)
+{
+	if (!scdc_schema_same_columns(a, b))
+		return false;
+	for (int i = 0; i < a->ncolumns; i++)
+	{
+		const char *x = a->columns[i].type_parts;
+		const char *y = b->columns[i].type_parts;
+
+		if (x == NULL || y == NULL ? x != y : strcmp(x, y) != 0)
 			return false;
 	}
 	return true;
@@ -337,6 +358,8 @@ scdc_schema_write(const ScdcSchema *schema)
 		values[Anum_attlen - 1] = Int16GetDatum(c->attlen);
 		values[Anum_attbyval - 1] = BoolGetDatum(c->attbyval);
 		values[Anum_attalign - 1] = CharGetDatum(c->attalign);
+		isnull[Anum_type_parts - 1] = c->type_parts == NULL;
+		values[Anum_type_parts - 1] = c->type_parts ? CStringGetTextDatum(c->type_parts) : (Datum) 0;
 		scdc_row_insert(rel, values, isnull);
 	}
 	table_close(rel, NoLock);
@@ -391,6 +414,8 @@ read_column(Relation rel, HeapTuple tuple, Datum *values, bool *isnull, void *ar
 	c->attlen = DatumGetInt16(values[Anum_attlen - 1]);
 	c->attbyval = DatumGetBool(values[Anum_attbyval - 1]);
 	c->attalign = DatumGetChar(values[Anum_attalign - 1]);
+	if (!isnull[Anum_type_parts - 1])
+		c->type_parts = TextDatumGetCString(values[Anum_type_parts - 1]);
 	return true;
 }
 

@@ -31,6 +31,7 @@ typedef struct ScdcColumn
 	Oid			type;			/* as declared; may be gone by now */
 	int32		typmod;
 	char	   *type_name;		/* as format_type showed it */
+	char	   *type_parts;		/* not SCDC_STORE_RAW: what the type was made of (type_parts.h); NULL: nothing to say */
 	Oid			collation;
 	Oid			raw_type;		/* SCDC_STORE_RAW: type of the datum (a domain's base type) */
 	int16		attlen;			/* layout in the table, also of dropped columns */
@@ -74,6 +75,9 @@ extern Oid	scdc_primary_key(Relation rel);
 extern Oid	scdc_identity_index(Relation rel, const AttrNumber *columns, int ncolumns);
 
 /* Do the two describe the same columns and layout (numbers aside)? */
+extern bool scdc_schema_same_columns(const ScdcSchema *a, const ScdcSchema *b);
+
+/* The same, with types made of the same parts? */
 extern bool scdc_schema_equal(const ScdcSchema *a, const ScdcSchema *b);
 
 /* Writes / reads the schema history.  read: NULL if there is none; number 0 = the newest captured one. */

@@ -230,7 +230,7 @@ read_event(EventReader *r, ScdcRowSchema *schema, const ScdcEvent *event, const 
 		scdc_incomplete_version(r->read->target, v->version);
 
 	/* the marker has the number of the event that it stands before, which is so wherever the range begins */
-	if (schema && r->schema && schema->schema != r->schema && !scdc_schema_equal(schema->schema, r->schema))
+	if (schema && r->schema && schema->schema != r->schema && !scdc_schema_same_columns(schema->schema, r->schema))
 		put_event(r, "schema change", v, r->number, (Datum) 0, (Datum) 0);
 	if (schema)
 	{

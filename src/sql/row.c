@@ -7,7 +7,8 @@
  * Identities are compared by the default equality of each column's type,
  * under the column's collation, NULL being equal to NULL.  Values that are
  * stored as text are turned back into values of their type for that, except
- * enums, whose labels are as good and may have been renamed since.
+ * enums, whose labels are as good; those that were renamed since are compared
+ * by the name they have today.
  *
  *-------------------------------------------------------------------------
  */
@@ -27,6 +28,7 @@
 #include "utils/typcache.h"
 
 #include "log/changelog.h"
+#include "sql/old_text.h"
 #include "sql/row.h"
 
 struct ScdcRowSchemas
@@ -101,13 +103,16 @@ key_column_init(ScdcKeyColumn *key, const ScdcColumn *column, MemoryContext cont
 		{
 			Oid			base = getBaseType(column->type);
 
+			key->old_text = scdc_old_text_create(column->type_parts, column->type, column->type, true);
 			if (!type_is_enum(base))
+				type = base;
+			if (!type_is_enum(base) || key->old_text)
 			{
 				Oid			input;
 
-				getTypeInputInfo(base, &input, &key->input_param);
+				getTypeInputInfo(type, &input, &key->input_param);
 				fmgr_info_cxt(input, &key->input, context);
-				key->input_type = type = base;
+				key->input_type = type;
 			}
 		}
 		if (type == TEXTOID)
@@ -327,9 +332,14 @@ fixed_columns_start(const ScdcRowSchema *row_schema, ScdcBytes image)
 static Datum
 key_datum(ScdcKeyColumn *key, Datum stored)
 {
-	if (OidIsValid(key->input_type))
-		return InputFunctionCall(&key->input, TextDatumGetCString(stored), key->input_param, -1);
-	return stored;
+	char	   *string;
+
+	if (!OidIsValid(key->input_type))
+		return stored;
+	string = TextDatumGetCString(stored);
+	if (key->old_text)
+		string = scdc_old_text_convert(key->old_text, string);
+	return InputFunctionCall(&key->input, string, key->input_param, -1);
 }
 
 /* The value's bytes; *copied is what to free, or NULL. */

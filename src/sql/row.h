@@ -32,6 +32,7 @@ typedef struct ScdcKeyColumn
 	Oid			input_type;		/* if valid: stored as text, but compared as a value of this type */
 	FmgrInfo	input;
 	Oid			input_param;
+	struct ScdcOldText *old_text;	/* what the text is to be made into before; or NULL */
 	int16		typlen;			/* of what is compared */
 	bool		typbyval;
 	Oid			collation;

@@ -7,7 +7,7 @@
  * renamed column follows, a dropped one is left out, one that was added later
  * has its fast default or NULL.  A column whose type has changed is cast as an
  * assignment would; a value that was stored as text goes through the input
- * function of today's type.
+ * function of today's type, after what has become of the type it had.
  *
  * If nothing of that is needed, the image is the row as it stands.
  *
@@ -29,6 +29,7 @@
 #include "utils/memutils.h"
 #include "utils/typcache.h"
 
+#include "sql/old_text.h"
 #include "sql/typed_row.h"
 
 typedef enum TypedKind
@@ -49,6 +50,8 @@ typedef struct TypedColumn
 	ExprState  *cast;			/* TYPED_CAST */
 	FmgrInfo	input;			/* TYPED_INPUT */
 	Oid			input_param;
+	ScdcOldText *old_text;		/* NULL: the text is as today's type writes it */
+	int			attno;
 	int32		typmod;
 } TypedColumn;
 
@@ -202,6 +205,8 @@ column_init(ScdcTypedRows *typed, TypedColumn *tc, int attno, const ScdcSchema *
 		getTypeInputInfo(base, &input, &tc->input_param);
 		fmgr_info_cxt(input, &tc->input, typed->context);
 		tc->typmod = typmod;
+		tc->old_text = scdc_old_text_create(column->type_parts, column->type, att->atttypid, false);
+		tc->attno = attno;
 	}
 	else if (column->type == att->atttypid && (column->typmod == att->atttypmod || att->atttypmod == -1))
 		tc->kind = TYPED_DIRECT;
@@ -289,8 +294,21 @@ row_of_image(ScdcTypedRows *typed, ScdcBytes image)
 	return PointerGetDatum(row);
 }
 
+static char *
+column_text(ScdcTypedRows *typed, TypedColumn *tc, const ScdcSchema *schema, Datum stored, int64 version)
+{
+	char	   *string = TextDatumGetCString(stored);
+
+	if (tc->old_text == NULL)
+		return string;
+	string = scdc_old_text_convert(tc->old_text, string);
+	if (string == NULL)
+		no_cast(typed, schema, tc->attno, version);
+	return string;
+}
+
 static Datum
-column_value(ScdcTypedRows *typed, TypedColumn *tc, Datum stored, bool *isnull)
+column_value(ScdcTypedRows *typed, TypedColumn *tc, const ScdcSchema *schema, Datum stored, int64 version, bool *isnull)
 {
 	switch (tc->kind)
 	{
@@ -303,7 +321,7 @@ column_value(ScdcTypedRows *typed, TypedColumn *tc, Datum stored, bool *isnull)
 			typed->econtext->caseValue_isNull = false;
 			return ExecEvalExprSwitchContext(tc->cast, typed->econtext, isnull);
 		case TYPED_INPUT:
-			return InputFunctionCall(&tc->input, TextDatumGetCString(stored), tc->input_param, tc->typmod);
+			return InputFunctionCall(&tc->input, column_text(typed, tc, schema, stored, version), tc->input_param, tc->typmod);
 	}
 	elog(ERROR, "unexpected kind of column: %d", (int) tc->kind);
 }
@@ -345,7 +363,8 @@ scdc_typed_row(ScdcTypedRows *typed, ScdcRowView *view)
 		if (typed->isnull[i])
 			continue;
 		typed->column = tc->name;
-		typed->values[i] = column_value(typed, tc, view->values[tc->image_attno], &typed->isnull[i]);
+		typed->values[i] = column_value(typed, tc, view->schema->schema, view->values[tc->image_attno], version,
+										&typed->isnull[i]);
 	}
 	typed->column = NULL;
 	result = HeapTupleGetDatum(heap_form_tuple(typed->desc, typed->values, typed->isnull));
