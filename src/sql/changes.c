@@ -614,6 +614,7 @@ scdc_changes_begin(const ScdcRead *read, ScdcRowSchemas *schemas, ScdcVersionRan
 		r->ended = r->finished = true;
 	else
 	{
+		scdc_row_schemas_range(schemas, range.first, range.last);
 		check_range(r);
 		r->row_cxt = AllocSetContextCreate(context, "streamcdc row", ALLOCSET_DEFAULT_SIZES);
 		scdc_row_view_init(&r->old_view);

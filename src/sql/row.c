@@ -19,6 +19,7 @@
 #include "catalog/pg_collation.h"
 #include "catalog/pg_type.h"
 #include "common/hashfn.h"
+#include "miscadmin.h"
 #include "utils/builtins.h"
 #include "utils/datum.h"
 #include "utils/fmgroids.h"
@@ -28,6 +29,7 @@
 #include "utils/typcache.h"
 
 #include "log/changelog.h"
+#include "sql/key_sample.h"
 #include "sql/old_text.h"
 #include "sql/row.h"
 
@@ -38,6 +40,12 @@ struct ScdcRowSchemas
 	MemoryContext context;
 	List	   *list;			/* of ScdcRowSchema */
 	ScdcRowSchema *recent;
+
+	/* of identity columns without hash function; NULL: others */
+	ScdcKeySample *samples[INDEX_MAX_KEYS];
+	bool		sampled;
+	int64		first;			/* where they come from */
+	int64		last;
 };
 
 /* An image starts here in a heap tuple (image.h). */
@@ -142,7 +150,31 @@ scdc_row_schemas_create(const ScdcStream *stream, Snapshot snapshot)
 	schemas->stream = stream;
 	schemas->snapshot = snapshot;
 	schemas->context = CurrentMemoryContext;
+	schemas->first = PG_INT64_MIN;
+	schemas->last = PG_INT64_MAX;
 	return schemas;
+}
+
+void
+scdc_row_schemas_range(ScdcRowSchemas *schemas, int64 first, int64 last)
+{
+	schemas->first = first;
+	schemas->last = last;
+}
+
+/* For a key that can be sorted only. */
+static void
+find_sample(ScdcRowSchemas *schemas, ScdcKeyColumn *key, int number, Oid type)
+{
+	ScdcKeySample **sample = &schemas->samples[number];
+
+	if (*sample == NULL)
+		*sample = scdc_key_sample_create(type, key->collation);
+	if (*sample && scdc_key_sample_fits(*sample, type, key->collation))
+	{
+		key->schemas = schemas;
+		key->number = number;
+	}
 }
 
 static void
@@ -212,6 +244,9 @@ read_row_schema(ScdcRowSchemas *schemas, int32 number)
 			return result;
 		if (OidIsValid(result->keys[i].input_type))
 			result->has_parsed_keys = true;
+		if (result->keys[i].kind == SCDC_KEY_OPERATOR && !result->keys[i].has_hash)
+			find_sample(schemas, &result->keys[i], i,
+						OidIsValid(result->keys[i].input_type) ? result->keys[i].input_type : column->raw_type);
 	}
 	result->nkeys = stream->nidentity;
 	find_fixed_keys(result);
@@ -406,6 +441,74 @@ hash_varlena(Datum value)
 	return hash;
 }
 
+static void
+sample_row(ScdcRowSchemas *schemas, ScdcRowView *view)
+{
+	ScdcRowSchema *schema = view->schema;
+
+	scdc_row_view_split(view);
+	for (int i = 0; i < schema->nkeys; i++)
+	{
+		ScdcKeyColumn *key = &schema->keys[i];
+
+		if (key->schemas && !view->isnull[key->image_attno])
+			scdc_key_sample_add(schemas->samples[i], key_datum(key, view->values[key->image_attno]));
+	}
+}
+
+/* One more scan of the log, for the keys that need it. */
+static void
+take_samples(ScdcRowSchemas *schemas)
+{
+	MemoryContext cxt = AllocSetContextCreate(schemas->context, "streamcdc key sampling", ALLOCSET_DEFAULT_SIZES);
+	MemoryContext row_cxt = AllocSetContextCreate(cxt, "streamcdc row", ALLOCSET_DEFAULT_SIZES);
+	MemoryContext old = MemoryContextSwitchTo(cxt);
+	ScdcLogScan *scan = scdc_changelog_scan_begin(schemas->stream->stream_id, schemas->first, schemas->snapshot);
+	ScdcRowView view;
+	ScdcBlockInfo info;
+	ScdcEvent	event;
+	const ScdcVersion *v;
+
+	scdc_row_view_init(&view);
+	while (scdc_changelog_scan_next(scan, &info) && info.first_version <= schemas->last)
+	{
+		ScdcRowSchema *schema = info.schema_number != 0 ? scdc_row_schema(schemas, info.schema_number) : NULL;
+
+		if (schema == NULL || schema->nkeys == 0)
+			continue;
+		scdc_changelog_scan_open(scan, true);
+		while (scdc_changelog_scan_event(scan, &event, &v))
+		{
+			ScdcBytes	image = event.new_image.data ? event.new_image : event.old_image;
+
+			CHECK_FOR_INTERRUPTS();
+			if (image.data == NULL || v->version < schemas->first || v->version > schemas->last)
+				continue;
+			scdc_row_view_set(&view, schema, image);
+			MemoryContextSwitchTo(row_cxt);
+			sample_row(schemas, &view);
+			MemoryContextSwitchTo(cxt);
+			MemoryContextReset(row_cxt);
+		}
+	}
+	scdc_changelog_scan_end(scan);
+	MemoryContextSwitchTo(old);
+	MemoryContextDelete(cxt);
+
+	for (int i = 0; i < schemas->stream->nidentity; i++)
+		if (schemas->samples[i])
+			scdc_key_sample_finish(schemas->samples[i]);
+	schemas->sampled = true;
+}
+
+static uint32
+hash_by_sample(ScdcKeyColumn *key, Datum value)
+{
+	if (!key->schemas->sampled)
+		take_samples(key->schemas);
+	return scdc_key_sample_hash(key->schemas->samples[key->number], value);
+}
+
 static inline uint32
 hash_key_datum(ScdcKeyColumn *key, Datum value)
 {
@@ -420,8 +523,10 @@ hash_key_datum(ScdcKeyColumn *key, Datum value)
 		case SCDC_KEY_OPERATOR:
 			break;
 	}
-	/* a type without hash function contributes nothing: slow, but right */
-	return key->has_hash ? DatumGetUInt32(FunctionCall1Coll(&key->hash, key->collation, value)) : 0;
+	if (key->has_hash)
+		return DatumGetUInt32(FunctionCall1Coll(&key->hash, key->collation, value));
+	/* (0: a record with a column that can be hashed and one that can be sorted, and the like: slow, but right) */
+	return key->schemas ? hash_by_sample(key, value) : 0;
 }
 
 static bool

@@ -39,6 +39,8 @@ typedef struct ScdcKeyColumn
 	FmgrInfo	equal;
 	bool		has_hash;
 	FmgrInfo	hash;
+	struct ScdcRowSchemas *schemas; /* if it has none: where there is a sample instead ... */
+	int			number;			/* ... of the identity's column with this number */
 } ScdcKeyColumn;
 
 /* A schema with what is needed to read rows of it. */
@@ -61,6 +63,10 @@ typedef struct ScdcRowSchemas ScdcRowSchemas;
 
 /* Everything in it, and what is hung onto it, lives in the current context. */
 extern ScdcRowSchemas *scdc_row_schemas_create(const ScdcStream *stream, Snapshot snapshot);
+
+/* Which versions will be read: keys without a hash function are sampled there.  All of them if not said. */
+extern void scdc_row_schemas_range(ScdcRowSchemas *schemas, int64 first, int64 last);
+
 /* Raises XX001 if the schema is not there. */
 extern ScdcRowSchema *scdc_row_schema(ScdcRowSchemas *schemas, int32 number);
 
