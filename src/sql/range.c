@@ -11,6 +11,7 @@
  */
 #include "postgres.h"
 
+#include "mb/pg_wchar.h"
 #include "utils/builtins.h"
 #include "utils/formatting.h"
 #include "utils/timestamp.h"
@@ -52,6 +53,7 @@ deduplication_mode(char *word)
 		return SCDC_DEDUP_DROP_CARRYOVERS;
 	if (pg_strcasecmp(word, "netChanges") == 0)
 		return SCDC_DEDUP_NET_CHANGES;
+	word[pg_mbcliplen(word, strlen(word), NAMEDATALEN)] = '\0';
 	ereport(ERROR,
 			(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 			 errmsg("invalid value for \"deduplication_mode\": \"%s\"", asc_tolower(word, strlen(word))),
