@@ -268,6 +268,14 @@ extern void scdc_partition_rewind(ScdcPartition *partition);
 extern bool scdc_partition_read(ScdcPartition *partition, ScdcRecord *record);	/* rows are good until the next call */
 extern void scdc_partition_close(ScdcPartition *partition);
 
+/*
+ * Settles what is in a stage's table, then, in its place, what is in each of
+ * its partitions, which are fed again and may be split again.
+ */
+extern void scdc_settle(ScdcCollapse *c, ScdcTable *table, ScdcPartitions *spilled,
+						void (*settle_table) (ScdcCollapse *c),
+						void (*feed) (ScdcCollapse *c, const ScdcRecord *record));
+
 /* ---------------------------------------------------------------------
  * rows on their way out (sorter.c)
  * ---------------------------------------------------------------------

@@ -308,41 +308,18 @@ settle_all(ScdcCollapse *c)
 	}
 }
 
-/* Puts out what is in memory, then what is in the partitions of what is in memory. */
 static void
-end_part(ScdcCollapse *c)
+net_record(ScdcCollapse *c, const ScdcRecord *record)
 {
-	ScdcNetting *n = &c->netting;
-	ScdcPartitions spilled = n->spilled;
-
-	settle_all(c);
-	if (spilled.count == 0)
-		return;
-
-	for (int i = 0; i < spilled.count; i++)
-	{
-		ScdcPartition partition;
-		ScdcRecord	record;
-
-		if (!scdc_partition_open(c, &spilled, i, &partition))
-			continue;
-		scdc_table_reset(&n->table);
-		scdc_pool_reset(&n->pool);
-		n->spilled.count = 0;
-		n->spilled.depth = partition.depth;
-		while (scdc_partition_read(&partition, &record))
-			net(c, record.rows[0].change.row ? &record.rows[0] : NULL,
-				record.rows[1].change.row ? &record.rows[1] : NULL);
-		scdc_partition_close(&partition);
-		end_part(c);
-	}
+	net(c, record->rows[0].change.row ? &record->rows[0] : NULL,
+		record->rows[1].change.row ? &record->rows[1] : NULL);
 }
 
 /* The rows put out may still lie in our memory: their emission is the caller's, and scdc_netting_reset after it. */
 void
 scdc_netting_end_commit(ScdcCollapse *c)
 {
-	end_part(c);
+	scdc_settle(c, &c->netting.table, &c->netting.spilled, settle_all, net_record);
 }
 
 void
