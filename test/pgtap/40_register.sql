@@ -3,7 +3,7 @@
 
 SET client_min_messages = warning;
 
-SELECT plan(119);
+SELECT plan(120);
 
 \ir include/errors.sql
 
@@ -298,6 +298,14 @@ CREATE TABLE tracked (id int PRIMARY KEY);
 SELECT stream_track('tracked') \g /dev/null
 SELECT is(pg_temp.register_error($$'tracked', false, false, false$$), '55000 / cannot register table "tracked" as a change log / The table is tracked: its changes are in its own change log.', 'nor a tracked table registered');
 SELECT stream_untrack('tracked') \g /dev/null
+
+-- an open end is resolved again each time
+PREPARE open_end AS SELECT count(*) FROM stream_changes('log', 1, deduplication_mode => 'none');
+EXECUTE open_end \gset before_
+INSERT INTO log VALUES (9, 'z', 5, 'insert', 5, now());
+EXECUTE open_end \gset after_
+SELECT is(:after_count - :before_count, 1, 'a prepared statement sees what was added');
+DELETE FROM log WHERE id = 9;
 
 -- in one transaction
 BEGIN;
