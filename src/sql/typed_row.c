@@ -27,6 +27,7 @@
 #include "utils/guc.h"
 #include "utils/lsyscache.h"
 #include "utils/memutils.h"
+#include "utils/syscache.h"
 #include "utils/typcache.h"
 
 #include "sql/old_text.h"
@@ -47,7 +48,7 @@ typedef struct TypedColumn
 	int			image_attno;
 	bool		isnull;			/* TYPED_CONSTANT */
 	Datum		value;
-	ExprState  *cast;			/* TYPED_CAST */
+	ExprState  *cast;			/* TYPED_CAST; TYPED_INPUT: what to do with the value then, or NULL */
 	FmgrInfo	input;			/* TYPED_INPUT */
 	Oid			input_param;
 	ScdcOldText *old_text;		/* NULL: the text is as today's type writes it */
@@ -153,23 +154,52 @@ no_cast(ScdcTypedRows *typed, const ScdcSchema *schema, int attno, int64 version
 			 errhint("Read these versions as jsonb, with the table's name as the first argument.")));
 }
 
+/* from: type that the values have, with the column's typmod or none */
 static void
-cast_init(ScdcTypedRows *typed, TypedColumn *tc, const ScdcSchema *schema, int attno, int64 version)
+cast_init(ScdcTypedRows *typed, TypedColumn *tc, const ScdcSchema *schema, int attno, Oid from, int64 version)
 {
 	Form_pg_attribute att = TupleDescAttr(typed->desc, attno);
 	const ScdcColumn *column = &schema->columns[attno];
 	CaseTestExpr *source = makeNode(CaseTestExpr);
 	Node	   *expr;
 
-	source->typeId = column->raw_type;
-	source->typeMod = column->type == column->raw_type ? column->typmod : -1;
+	source->typeId = from;
+	source->typeMod = column->type == from ? column->typmod : -1;
 	source->collation = column->collation;
 	expr = coerce_to_target_type(NULL, (Node *) source, source->typeId, att->atttypid, att->atttypmod,
 								 COERCION_ASSIGNMENT, COERCE_IMPLICIT_CAST, -1);
 	if (expr == NULL)
 		no_cast(typed, schema, attno, version);
-	tc->kind = TYPED_CAST;
 	tc->cast = ExecInitExpr(expression_planner((Expr *) expr), NULL);
+}
+
+/* For values that were stored as text. */
+static void
+input_init(ScdcTypedRows *typed, TypedColumn *tc, const ScdcSchema *schema, int attno, int64 version)
+{
+	Form_pg_attribute att = TupleDescAttr(typed->desc, attno);
+	const ScdcColumn *column = &schema->columns[attno];
+	int32		typmod = att->atttypmod;
+	Oid			type = att->atttypid;
+	Oid			base = getBaseTypeAndTypmod(type, &typmod);
+	Oid			input;
+
+	/* a value of another type, as long as that is there, is cast as others are */
+	if (SearchSysCacheExists1(TYPEOID, ObjectIdGetDatum(column->type)) && getBaseType(column->type) != base)
+	{
+		type = column->type;
+		base = getBaseType(type);
+		typmod = -1;
+		cast_init(typed, tc, schema, attno, base, version);
+	}
+
+	/* the values were good once: a domain's constraints of today are not asked */
+	tc->kind = TYPED_INPUT;
+	getTypeInputInfo(base, &input, &tc->input_param);
+	fmgr_info_cxt(input, &tc->input, typed->context);
+	tc->typmod = typmod;
+	tc->old_text = scdc_old_text_create(column->type_parts, column->type, type, false);
+	tc->attno = attno;
 }
 
 static void
@@ -195,23 +225,14 @@ column_init(ScdcTypedRows *typed, TypedColumn *tc, int attno, const ScdcSchema *
 	tc->image_attno = column->image_attno;
 
 	if (column->storage != SCDC_STORE_RAW)
-	{
-		/* the values were good once: a domain's constraints of today are not asked */
-		int32		typmod = att->atttypmod;
-		Oid			base = getBaseTypeAndTypmod(att->atttypid, &typmod);
-		Oid			input;
-
-		tc->kind = TYPED_INPUT;
-		getTypeInputInfo(base, &input, &tc->input_param);
-		fmgr_info_cxt(input, &tc->input, typed->context);
-		tc->typmod = typmod;
-		tc->old_text = scdc_old_text_create(column->type_parts, column->type, att->atttypid, false);
-		tc->attno = attno;
-	}
+		input_init(typed, tc, schema, attno, version);
 	else if (column->type == att->atttypid && (column->typmod == att->atttypmod || att->atttypmod == -1))
 		tc->kind = TYPED_DIRECT;
 	else
-		cast_init(typed, tc, schema, attno, version);
+	{
+		tc->kind = TYPED_CAST;
+		cast_init(typed, tc, schema, attno, column->raw_type, version);
+	}
 }
 
 /* Is a row of the schema laid out like the row type, in every attribute? */
@@ -294,6 +315,14 @@ row_of_image(ScdcTypedRows *typed, ScdcBytes image)
 	return PointerGetDatum(row);
 }
 
+static Datum
+cast_value(ScdcTypedRows *typed, TypedColumn *tc, Datum value, bool *isnull)
+{
+	typed->econtext->caseValue_datum = value;
+	typed->econtext->caseValue_isNull = false;
+	return ExecEvalExprSwitchContext(tc->cast, typed->econtext, isnull);
+}
+
 static char *
 column_text(ScdcTypedRows *typed, TypedColumn *tc, const ScdcSchema *schema, Datum stored, int64 version)
 {
@@ -310,6 +339,8 @@ column_text(ScdcTypedRows *typed, TypedColumn *tc, const ScdcSchema *schema, Dat
 static Datum
 column_value(ScdcTypedRows *typed, TypedColumn *tc, const ScdcSchema *schema, Datum stored, int64 version, bool *isnull)
 {
+	Datum		value;
+
 	switch (tc->kind)
 	{
 		case TYPED_CONSTANT:
@@ -317,11 +348,11 @@ column_value(ScdcTypedRows *typed, TypedColumn *tc, const ScdcSchema *schema, Da
 		case TYPED_DIRECT:
 			return stored;
 		case TYPED_CAST:
-			typed->econtext->caseValue_datum = stored;
-			typed->econtext->caseValue_isNull = false;
-			return ExecEvalExprSwitchContext(tc->cast, typed->econtext, isnull);
+			return cast_value(typed, tc, stored, isnull);
 		case TYPED_INPUT:
-			return InputFunctionCall(&tc->input, column_text(typed, tc, schema, stored, version), tc->input_param, tc->typmod);
+			value = InputFunctionCall(&tc->input, column_text(typed, tc, schema, stored, version), tc->input_param,
+									  tc->typmod);
+			return tc->cast ? cast_value(typed, tc, value, isnull) : value;
 	}
 	elog(ERROR, "unexpected kind of column: %d", (int) tc->kind);
 }

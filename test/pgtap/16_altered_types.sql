@@ -3,7 +3,7 @@
 SET client_min_messages = warning;
 SET streamcdc.read_timeout = '60 s';
 
-SELECT plan(25);
+SELECT plan(27);
 
 \ir include/errors.sql
 CREATE SCHEMA p16;
@@ -77,6 +77,22 @@ SELECT is(pg_temp.error_of('SELECT * FROM stream_changes(NULL::changed, 1, 1)'),
 DROP TYPE other;
 SELECT is(left(pg_temp.error_of('SELECT * FROM stream_changes(NULL::changed, 1, 1)'), 5), '42846', 'also when the old type is gone');
 
+-- types that are stored as text and become others: cast as an assignment would, if there is a cast
+CREATE TYPE size AS ENUM ('small', 'large');
+CREATE DOMAIN size_domain AS size;
+CREATE FUNCTION size_number(size) RETURNS int LANGUAGE sql IMMUTABLE AS $$ SELECT CASE $1 WHEN 'small' THEN 1 ELSE 2 END $$;
+CREATE CAST (size AS int) WITH FUNCTION size_number(size) AS ASSIGNMENT;
+CREATE TABLE sizes (id int PRIMARY KEY, a size, b size, c size, d size_domain, e size_domain);
+SELECT stream_track('sizes') \g /dev/null
+SELECT stream_sync() \g /dev/null
+INSERT INTO sizes VALUES (1, 'small', 'large', NULL, 'large', 'small');						-- 1
+ALTER TABLE sizes ALTER a TYPE int USING a::int, ALTER b TYPE text, ALTER c TYPE date USING NULL, ALTER d TYPE int USING d::size::int, ALTER e TYPE size;	-- 2
+INSERT INTO sizes VALUES (2, 2, 'x', '2024-01-01', 3, 'large');								-- 3
+SELECT is(pg_temp.error_of('SELECT * FROM stream_changes(NULL::sizes, 1, 1)'), '42846 / column "c" was of type p16.size before version 3, which cannot be cast to date',
+	'no cast: the version of the change');
+ALTER TABLE sizes DROP c;
+SELECT is((SELECT row_data::text FROM stream_changes(NULL::sizes, 1, 1)), '(1,1,large,2,small)', 'by their casts');
+
 -- as keys
 CREATE TYPE mood AS ENUM ('ok', 'bad', 'so so');
 CREATE TYPE key_pair AS (m mood, n numeric);
@@ -102,6 +118,6 @@ SELECT is((SELECT count(*) FROM stream_changes('keys', deduplication_mode => 'ne
 DELETE FROM keys;																			-- 5
 SELECT is_empty($$SELECT * FROM stream_changes('keys', deduplication_mode => 'netChanges')$$, 'all is gone');
 
-SELECT stream_untrack('t'), stream_untrack('changed'), stream_untrack('keys') \g /dev/null
+SELECT stream_untrack('t'), stream_untrack('changed'), stream_untrack('sizes'), stream_untrack('keys') \g /dev/null
 DROP SCHEMA p16 CASCADE;
 SELECT * FROM finish();
