@@ -174,6 +174,13 @@ typedef struct ScdcCollapseOps
 	bool		(*same_image) (const void *a, const void *b, void *arg);
 
 	/*
+	 * Events only: may the two, of one identity, be the same row at two
+	 * moments between which nothing but the table's definition changed?  May
+	 * be NULL: then only if same_image says so.
+	 */
+	bool		(*same_row) (const void *a, const void *b, void *arg);
+
+	/*
 	 * Labelled rows only, and only if carry-overs are dropped: is the row
 	 * version not NULL; are two that are not NULL equal?  Both may be NULL
 	 * otherwise.

@@ -76,6 +76,12 @@ list_remove(ImageList *list, ScdcKeptRow *image)
 	list->count--;
 }
 
+static bool
+same_row(ScdcCollapse *c, const void *a, const void *b)
+{
+	return c->ops.same_row ? c->ops.same_row(a, b, c->ops.arg) : c->ops.same_image(a, b, c->ops.arg);
+}
+
 /*
  * The image that the commit brought and that equals the row.  There is one
  * image to look at, normally.  When a deferred constraint lets many rows
@@ -92,7 +98,7 @@ find_brought(ScdcCollapse *c, const ImageList *list, const void *row)
 	{
 		ScdcKeptRow *image = (n % 2 == 0) ? newest : oldest;
 
-		if (c->ops.same_image(scdc_kept_bytes(image), row, c->ops.arg))
+		if (same_row(c, scdc_kept_bytes(image), row))
 			return image;
 		if (image == newest)
 			newest = image->prev;

@@ -312,18 +312,22 @@ scdc_schema_same_columns(const ScdcSchema *a, const ScdcSchema *b)
 }
 
 bool
+scdc_column_same_parts(const ScdcColumn *a, const ScdcColumn *b)
+{
+	const char *x = a->type_parts;
+	const char *y = b->type_parts;
+
+	return x == NULL || y == NULL ? x == y : strcmp(x, y) == 0;
+}
+
+bool
 scdc_schema_equal(const ScdcSchema *a, const ScdcSchema *b)
 {
 	if (!scdc_schema_same_columns(a, b))
 		return false;
 	for (int i = 0; i < a->ncolumns; i++)
-	{
-		const char *x = a->columns[i].type_parts;
-		const char *y = b->columns[i].type_parts;
-
-		if (x == NULL || y == NULL ? x != y : strcmp(x, y) != 0)
+		if (!scdc_column_same_parts(&a->columns[i], &b->columns[i]))
 			return false;
-	}
 	return true;
 }
 

@@ -74,6 +74,9 @@ extern Oid	scdc_primary_key(Relation rel);
 /* An index of the relation that can, with exactly these key columns in any order; InvalidOid if there is none. */
 extern Oid	scdc_identity_index(Relation rel, const AttrNumber *columns, int ncolumns);
 
+/* Is the column's type made of the same parts? */
+extern bool scdc_column_same_parts(const ScdcColumn *a, const ScdcColumn *b);
+
 /* Do the two describe the same columns and layout (numbers aside)? */
 extern bool scdc_schema_same_columns(const ScdcSchema *a, const ScdcSchema *b);
 

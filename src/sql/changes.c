@@ -137,6 +137,18 @@ collapse_same_image(const void *a, const void *b, void *arg)
 	return scdc_row_view_same_image(&r->old_view, &r->new_view);
 }
 
+static bool
+collapse_same_row(const void *a, const void *b, void *arg)
+{
+	ScdcChangeReader *r = arg;
+	const ScdcRow *x = a;
+	const ScdcRow *y = b;
+
+	scdc_row_view_set(&r->old_view, x->schema, scdc_row_image(x));
+	scdc_row_view_set(&r->new_view, y->schema, scdc_row_image(y));
+	return scdc_row_view_same_row(&r->old_view, &r->new_view);
+}
+
 /* Comparing rows leaves garbage, which nobody looks at any more here. */
 static void
 collapse_check_interrupts(void *arg)
@@ -169,6 +181,7 @@ collapse_create(ScdcChangeReader *r)
 		.hash = collapse_hash,
 		.same_identity = collapse_same_identity,
 		.same_image = collapse_same_image,
+		.same_row = collapse_same_row,
 		.error = collapse_error,
 		.file_create = collapse_file_create,
 		.file_write = scdc_tape_write,

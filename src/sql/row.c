@@ -572,6 +572,14 @@ scdc_row_view_same_identity(ScdcRowView *a, ScdcRowView *b)
 	return true;
 }
 
+/* Are values of a column, which neither schema has dropped, stored alike? */
+static bool
+same_storage(const ScdcColumn *x, const ScdcColumn *y)
+{
+	return x->storage == y->storage && x->raw_type == y->raw_type &&
+		x->attlen == y->attlen && x->attbyval == y->attbyval;
+}
+
 /* Do two schemas have the same columns, laid out alike? */
 static bool
 same_columns(const ScdcSchema *a, const ScdcSchema *b)
@@ -585,9 +593,7 @@ same_columns(const ScdcSchema *a, const ScdcSchema *b)
 
 		if (x->dropped != y->dropped)
 			return false;
-		if (!x->dropped &&
-			(x->storage != y->storage || x->raw_type != y->raw_type ||
-			 x->image_attno != y->image_attno || x->attlen != y->attlen || x->attbyval != y->attbyval))
+		if (!x->dropped && (!same_storage(x, y) || x->image_attno != y->image_attno))
 			return false;
 	}
 	return true;
@@ -621,6 +627,19 @@ differ_in_fixed_column(const ScdcRowSchema *row_schema, ScdcBytes a, ScdcBytes b
 	return false;
 }
 
+/* Both split.  The column is stored alike in both. */
+static bool
+same_value(const ScdcRowView *a, const ScdcColumn *x, const ScdcRowView *b, const ScdcColumn *y)
+{
+	int			m = x->image_attno;
+	int			n = y->image_attno;
+	Form_pg_attribute att = TupleDescAttr(a->schema->schema->image_desc, m);
+
+	if (a->isnull[m] || b->isnull[n])
+		return a->isnull[m] == b->isnull[n];
+	return datum_image_eq(a->values[m], b->values[n], att->attbyval, att->attlen);
+}
+
 bool
 scdc_row_view_same_image(ScdcRowView *a, ScdcRowView *b)
 {
@@ -645,17 +664,31 @@ scdc_row_view_same_image(ScdcRowView *a, ScdcRowView *b)
 	for (int i = 0; i < schema->ncolumns; i++)
 	{
 		const ScdcColumn *column = &schema->columns[i];
-		int			n = column->image_attno;
-		Form_pg_attribute att = TupleDescAttr(schema->image_desc, n);
 
-		if (column->dropped)
-			continue;
-		if (a->isnull[n] || b->isnull[n])
-		{
-			if (a->isnull[n] != b->isnull[n])
-				return false;
-		}
-		else if (!datum_image_eq(a->values[n], b->values[n], att->attbyval, att->attlen))
+		if (!column->dropped && !same_value(a, column, b, &b->schema->schema->columns[i]))
+			return false;
+	}
+	return true;
+}
+
+bool
+scdc_row_view_same_row(ScdcRowView *a, ScdcRowView *b)
+{
+	const ScdcSchema *s = a->schema->schema;
+	const ScdcSchema *t = b->schema->schema;
+
+	if (s == t)
+		return scdc_row_view_same_image(a, b);
+	scdc_row_view_split(a);
+	scdc_row_view_split(b);
+	for (int i = 0; i < Min(s->ncolumns, t->ncolumns); i++)
+	{
+		const ScdcColumn *x = &s->columns[i];
+		const ScdcColumn *y = &t->columns[i];
+
+		/* the text of a value whose type was altered is another one */
+		if (!x->dropped && !y->dropped && same_storage(x, y) && scdc_column_same_parts(x, y) &&
+			!same_value(a, x, b, y))
 			return false;
 	}
 	return true;

@@ -105,6 +105,9 @@ extern bool scdc_row_view_same_identity(ScdcRowView *a, ScdcRowView *b);
 /* Equal byte for byte in all columns that the table has. */
 extern bool scdc_row_view_same_image(ScdcRowView *a, ScdcRowView *b);
 
+/* Equal in all columns that have been the same in both schemas. */
+extern bool scdc_row_view_same_row(ScdcRowView *a, ScdcRowView *b);
+
 /*
  * A row for the collapse library: one piece of bytes, good at any MAXALIGNed
  * address while its schema is.  Behind the image come the values of identity

@@ -29,13 +29,21 @@ is_about_value(int sqlerrcode)
 void
 scdc_row_error(const char *column, int64 version, bool as_jsonb)
 {
-	MemoryContext cxt = AllocSetContextCreate(TopMemoryContext, "streamcdc error", ALLOCSET_SMALL_SIZES);
-	MemoryContext old = MemoryContextSwitchTo(cxt);
-	ErrorData  *error = CopyErrorData();
-	const char *before = error->detail ? error->detail : "";
-	const char *space = error->detail ? " " : "";
+	MemoryContext cxt;
+	MemoryContext old;
+	ErrorData  *error;
+	const char *before;
+	const char *space;
 
-	if (error->elevel >= ERROR && is_about_value(error->sqlerrcode))
+	/* (first of all: when memory is short, nothing is to be allocated here) */
+	if (!is_about_value(geterrcode()))
+		return;
+	cxt = AllocSetContextCreate(TopMemoryContext, "streamcdc error", ALLOCSET_SMALL_SIZES);
+	old = MemoryContextSwitchTo(cxt);
+	error = CopyErrorData();
+	before = error->detail ? error->detail : "";
+	space = error->detail ? " " : "";
+	if (error->elevel >= ERROR)
 	{
 		if (column)
 			errdetail("%s%sThe value is that of column \"%s\" in version " INT64_FORMAT ".", before, space, column, version);

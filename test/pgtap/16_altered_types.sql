@@ -3,7 +3,7 @@
 SET client_min_messages = warning;
 SET streamcdc.read_timeout = '60 s';
 
-SELECT plan(27);
+SELECT plan(31);
 
 \ir include/errors.sql
 CREATE SCHEMA p16;
@@ -117,6 +117,41 @@ UPDATE keys SET v = 4;																		-- 4
 SELECT is((SELECT count(*) FROM stream_changes('keys', deduplication_mode => 'netChanges')), 2::bigint, 'an added label changes nothing');
 DELETE FROM keys;																			-- 5
 SELECT is_empty($$SELECT * FROM stream_changes('keys', deduplication_mode => 'netChanges')$$, 'all is gone');
+
+-- in the middle of a transaction: what it does to a row is still one change
+CREATE TABLE middle (k mood PRIMARY KEY, p key_pair, gone text, v int);
+SELECT stream_track('middle') \g /dev/null
+SELECT stream_sync() \g /dev/null
+CREATE FUNCTION pg_temp.middle(version bigint) RETURNS text LANGUAGE sql AS $$
+	SELECT string_agg(format('%s %s', _change_type, row_data -> 'v'), ', ') FROM stream_changes('middle', version, version, compute_updates => true) $$;
+INSERT INTO middle VALUES ('x', ROW('x', 1, 1), 'g', 0);									-- 1
+BEGIN;
+UPDATE middle SET v = 1;
+ALTER TABLE middle ADD added int DEFAULT 7;
+UPDATE middle SET v = 2;
+COMMIT;																						-- 2
+SELECT is(pg_temp.middle(2), 'update_preimage 0, update_postimage 2', 'a column is added');
+BEGIN;
+UPDATE middle SET v = 3;
+ALTER TABLE middle DROP gone;
+UPDATE middle SET v = 4;
+COMMIT;																						-- 3
+SELECT is(pg_temp.middle(3), 'update_preimage 2, update_postimage 4', 'a column is dropped');
+BEGIN;
+UPDATE middle SET v = 5;
+ALTER TYPE mood RENAME VALUE 'x' TO 'y';
+UPDATE middle SET v = 6;
+ALTER TYPE key_pair ADD ATTRIBUTE another text;
+UPDATE middle SET v = 7;
+COMMIT;																						-- 4
+SELECT is(pg_temp.middle(4), 'update_preimage 4, update_postimage 7', 'types are altered');
+BEGIN;
+INSERT INTO middle VALUES ('ok', NULL, 8);
+ALTER TABLE middle ADD more int;
+DELETE FROM middle WHERE k = 'ok';
+COMMIT;																						-- 5
+SELECT is(pg_temp.middle(5), NULL, 'a row that comes and goes');
+SELECT stream_untrack('middle') \g /dev/null
 
 SELECT stream_untrack('t'), stream_untrack('changed'), stream_untrack('sizes'), stream_untrack('keys') \g /dev/null
 DROP SCHEMA p16 CASCADE;
