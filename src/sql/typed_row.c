@@ -53,6 +53,7 @@ typedef struct TypedColumn
 	Oid			input_param;
 	ScdcOldText *old_text;		/* NULL: the text is as today's type writes it */
 	int			attno;
+	int64		version;		/* the first that was met with this schema */
 	int32		typmod;
 } TypedColumn;
 
@@ -200,6 +201,7 @@ input_init(ScdcTypedRows *typed, TypedColumn *tc, const ScdcSchema *schema, int 
 	tc->typmod = typmod;
 	tc->old_text = scdc_old_text_create(column->type_parts, column->type, type, false);
 	tc->attno = attno;
+	tc->version = version;
 }
 
 static void
@@ -324,7 +326,7 @@ cast_value(ScdcTypedRows *typed, TypedColumn *tc, Datum value, bool *isnull)
 }
 
 static char *
-column_text(ScdcTypedRows *typed, TypedColumn *tc, const ScdcSchema *schema, Datum stored, int64 version)
+column_text(ScdcTypedRows *typed, TypedColumn *tc, const ScdcSchema *schema, Datum stored)
 {
 	char	   *string = TextDatumGetCString(stored);
 
@@ -332,12 +334,12 @@ column_text(ScdcTypedRows *typed, TypedColumn *tc, const ScdcSchema *schema, Dat
 		return string;
 	string = scdc_old_text_convert(tc->old_text, string);
 	if (string == NULL)
-		no_cast(typed, schema, tc->attno, version);
+		no_cast(typed, schema, tc->attno, tc->version);
 	return string;
 }
 
 static Datum
-column_value(ScdcTypedRows *typed, TypedColumn *tc, const ScdcSchema *schema, Datum stored, int64 version, bool *isnull)
+column_value(ScdcTypedRows *typed, TypedColumn *tc, const ScdcSchema *schema, Datum stored, bool *isnull)
 {
 	Datum		value;
 
@@ -350,8 +352,7 @@ column_value(ScdcTypedRows *typed, TypedColumn *tc, const ScdcSchema *schema, Da
 		case TYPED_CAST:
 			return cast_value(typed, tc, stored, isnull);
 		case TYPED_INPUT:
-			value = InputFunctionCall(&tc->input, column_text(typed, tc, schema, stored, version), tc->input_param,
-									  tc->typmod);
+			value = InputFunctionCall(&tc->input, column_text(typed, tc, schema, stored), tc->input_param, tc->typmod);
 			return tc->cast ? cast_value(typed, tc, value, isnull) : value;
 	}
 	elog(ERROR, "unexpected kind of column: %d", (int) tc->kind);
@@ -394,7 +395,7 @@ scdc_typed_row(ScdcTypedRows *typed, ScdcRowView *view)
 		if (typed->isnull[i])
 			continue;
 		typed->column = tc->name;
-		typed->values[i] = column_value(typed, tc, view->schema->schema, view->values[tc->image_attno], version,
+		typed->values[i] = column_value(typed, tc, view->schema->schema, view->values[tc->image_attno],
 										&typed->isnull[i]);
 	}
 	typed->column = NULL;

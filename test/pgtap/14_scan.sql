@@ -50,7 +50,7 @@ LANGUAGE plpgsql AS $$
 DECLARE
 	state text;
 	message text;
-	context text;
+	detail text;
 BEGIN
 	IF role_name IS NOT NULL THEN
 		PERFORM set_config('role', role_name, true);
@@ -59,8 +59,8 @@ BEGIN
 	PERFORM set_config('role', 'none', true);
 	RETURN 'none';
 EXCEPTION WHEN OTHERS THEN
-	GET STACKED DIAGNOSTICS state = RETURNED_SQLSTATE, message = MESSAGE_TEXT, context = PG_EXCEPTION_CONTEXT;
-	RETURN concat_ws(' ', state, message, '[' || substring(context FROM '^(column [^\n]+|row of [^\n]+)') || ']');
+	GET STACKED DIAGNOSTICS state = RETURNED_SQLSTATE, message = MESSAGE_TEXT, detail = PG_EXCEPTION_DETAIL;
+	RETURN concat_ws(' ', state, message, '[' || substring(detail FROM 'The (?:value|row) .*') || ']');
 END $$;
 
 -- of an open cursor: the next rows
@@ -421,7 +421,7 @@ GRANT EXECUTE ON FUNCTION stream_changes(text, bigint, bigint, timestamptz, time
 -- a value that cannot be converted
 SET IntervalStyle = 'postgres_verbose';
 ALTER TYPE p14_mood RENAME VALUE 'ok' TO 'fine';
-SELECT is(pg_temp.error_of('SELECT * FROM stream_changes(NULL::p14_rich)'), '22P02 invalid input value for enum p14_mood: "ok" [column "mood" in version 1]', 'a value that is no more');
+SELECT is(pg_temp.error_of('SELECT * FROM stream_changes(NULL::p14_rich)'), '22P02 invalid input value for enum p14_mood: "ok" [The value is that of column "mood" in version 1.]', 'a value that is no more');
 SELECT is(pg_temp.error_of('SELECT _change_type FROM stream_changes(NULL::p14_rich)'), 'none', 'unless nobody asks for the row');
 SELECT is(current_setting('IntervalStyle'), 'postgres_verbose', 'and settings are as they were');
 RESET IntervalStyle;
