@@ -76,7 +76,8 @@ CREATE TABLE streamcdc.schemas (
 	raw_type oid NOT NULL,
 	attlen int2 NOT NULL,
 	attbyval boolean NOT NULL,
-	attalign "char" NOT NULL
+	attalign "char" NOT NULL,
+	type_parts text
 );
 CREATE UNIQUE INDEX schemas_id ON streamcdc.schemas (stream_id, schema_number, attnum);
 COMMENT ON TABLE streamcdc.schemas IS 'which columns a table had, and how its row images are laid out';

@@ -15,6 +15,7 @@
 #include "label.h"
 #include "launcher.h"
 #include "shmem.h"
+#include "sql/scan.h"
 
 PG_MODULE_MAGIC;
 
@@ -34,6 +35,7 @@ _PG_init(void)
 		return;
 	scdc_shmem_init();
 	scdc_hooks_init();
+	scdc_scan_init();
 
 	/* pg_upgrade must find databases without sessions, and WAL that nobody continues */
 	if (!IsBinaryUpgrade)

@@ -15,6 +15,7 @@
 #include "utils/inval.h"
 #include "utils/memutils.h"
 #include "utils/rel.h"
+#include "utils/syscache.h"
 
 #include "capture/collect.h"
 #include "capture/spool.h"
@@ -49,6 +50,9 @@ static ScdcSpool *ready = NULL;	/* finished blocks, with their ScdcBlockInfo */
 static List *new_schemas = NIL;
 static List *stalled_streams = NIL;
 
+/* counts what may have altered a composite type or an enum */
+static uint64 types_altered = 1;
+
 /* the transaction being decoded */
 static uint64 txn_number = 0;
 static int64 txn_decoded = 0;	/* transactions since scdc_collect_transactions */
@@ -57,9 +61,17 @@ static TimestampTz txn_commit_time;
 static XLogRecPtr txn_end_lsn;
 static uint32 txn_origin;
 
+/* Labels of an enum; pg_enum's rows come and go with no relation. */
+static void
+enum_invalidated(Datum arg, int cacheid, uint32 hashvalue)
+{
+	types_altered++;
+}
+
 static void
 relation_invalidated(Datum arg, Oid relid)
 {
+	types_altered++;			/* it may be a composite type's */
 	if (OidIsValid(relid))
 	{
 		RelationEntry *e = hash_search(relations, &relid, HASH_FIND, NULL);
@@ -92,6 +104,7 @@ scdc_collect_init(void)
 	ctl.entrysize = sizeof(RelationEntry);
 	relations = hash_create("streamcdc relations", 256, &ctl, HASH_ELEM | HASH_BLOBS | HASH_CONTEXT);
 	CacheRegisterRelcacheCallback(relation_invalidated, (Datum) 0);
+	CacheRegisterSyscacheCallback(ENUMOID, enum_invalidated, (Datum) 0);
 }
 
 /* ---- visibility ---- */
@@ -302,12 +315,34 @@ set_schema(ScdcTracked *t, ScdcSchema *schema)
 static void
 check_schema(ScdcTracked *t, Relation rel)
 {
-	MemoryContext old = MemoryContextSwitchTo(collect_cxt);
-	ScdcSchema *schema = scdc_schema_of_relation(rel, t->stream_id, t->identity, t->nidentity);
+	MemoryContext cxt = AllocSetContextCreate(collect_cxt, "streamcdc schema", ALLOCSET_START_SMALL_SIZES);
+	MemoryContext old = MemoryContextSwitchTo(cxt);
+	ScdcSchema *schema;
+	uint64		types = types_altered;
 
-	if (t->schema == NULL || !scdc_schema_equal(schema, t->schema))
-		set_schema(t, schema);
+	schema = scdc_schema_of_relation(rel, t->stream_id, t->identity, t->nidentity);
+	t->types_altered = 0;
+	for (int i = 0; i < schema->ncolumns; i++)
+		if (schema->columns[i].type_parts)
+			t->types_altered = types;
 	MemoryContextSwitchTo(old);
+	if (t->schema && scdc_schema_equal(schema, t->schema))
+	{
+		MemoryContextDelete(cxt);
+		return;
+	}
+
+	/* kept for good: the one before may still wait in new_schemas */
+	old = MemoryContextSwitchTo(collect_cxt);
+	set_schema(t, schema);
+	MemoryContextSwitchTo(old);
+}
+
+/* May a type of one of its columns have been altered since its schema was looked at? */
+static inline bool
+types_may_differ(const ScdcTracked *t)
+{
+	return t->types_altered != 0 && t->types_altered != types_altered;
 }
 
 ScdcTracked *
@@ -379,7 +414,7 @@ scdc_collect_lookup(Relation rel, ScdcSchema **schema)
 
 	if (t == NULL)
 		return NULL;
-	if (!e->schema_checked)
+	if (!e->schema_checked || types_may_differ(t))
 	{
 		check_schema(t, rel);
 		e->schema_checked = true;

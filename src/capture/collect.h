@@ -49,6 +49,7 @@ typedef struct ScdcTracked
 	int32		last_schema;	/* number of the newest schema */
 	ScdcSchema *schema;			/* in force; NULL until the first change is seen */
 	ScdcSchema *previous_schema;	/* the one before it, or before a rewrite; or NULL */
+	uint64		types_altered;	/* state of the types its columns have; 0: of no interest */
 	ScdcVisibility *baseline;	/* transactions that the baseline already contains; NULL: none taken */
 
 	/* the transaction being decoded */

@@ -262,8 +262,15 @@ scdc_collapse_lone_event(ScdcCollapse *c, int64 version, int64 timestamp, int64 
 		scdc_sorter_emit(c);
 }
 
+static void
+forget_commit(ScdcCollapse *c)
+{
+	scdc_netting_reset(c);
+	scdc_grouping_reset(c);
+}
+
 void
-scdc_collapse_end_commit(ScdcCollapse *c)
+scdc_collapse_close_commit(ScdcCollapse *c)
 {
 	scdc_netting_end_commit(c);
 	scdc_grouping_end_commit(c);
@@ -273,10 +280,56 @@ scdc_collapse_end_commit(ScdcCollapse *c)
 
 		c->ops.error(SCDC_ERROR_CHANGE_TYPE, &row.change, c->ops.arg);
 	}
+	if (c->passes.net_changes)
+		forget_commit(c);
+	else
+		scdc_sorter_begin(c);
+}
+
+void
+scdc_collapse_close_range(ScdcCollapse *c)
+{
 	if (!c->passes.net_changes)
-		scdc_sorter_emit(c);
-	scdc_netting_reset(c);
-	scdc_grouping_reset(c);
+		return;
+	scdc_range_finish(c);
+	scdc_sorter_begin(c);
+}
+
+const ScdcChangeRow *
+scdc_collapse_next(ScdcCollapse *c)
+{
+	const ScdcChangeRow *row = scdc_sorter_next(c);
+
+	/* rows of a commit may still have lain in its stages' memory */
+	if (row == NULL && !c->passes.net_changes)
+		forget_commit(c);
+	return row;
+}
+
+void
+scdc_collapse_end(ScdcCollapse *c)
+{
+	scdc_netting_end(c);
+	scdc_grouping_end(c);
+	scdc_range_end(c);
+	scdc_sorter_end(c);
+	pfree(c);
+}
+
+static void
+emit_all(ScdcCollapse *c)
+{
+	const ScdcChangeRow *row;
+
+	while ((row = scdc_collapse_next(c)) != NULL)
+		c->ops.emit(row, c->ops.arg);
+}
+
+void
+scdc_collapse_end_commit(ScdcCollapse *c)
+{
+	scdc_collapse_close_commit(c);
+	emit_all(c);
 }
 
 void
@@ -284,14 +337,7 @@ scdc_collapse_finish(ScdcCollapse *c)
 {
 	/* a range that ends without an end of its last commit loses nothing either */
 	scdc_collapse_end_commit(c);
-	if (c->passes.net_changes)
-	{
-		scdc_range_finish(c);
-		scdc_sorter_emit(c);
-	}
-	scdc_netting_end(c);
-	scdc_grouping_end(c);
-	scdc_range_end(c);
-	scdc_sorter_end(c);
-	pfree(c);
+	scdc_collapse_close_range(c);
+	emit_all(c);
+	scdc_collapse_end(c);
 }

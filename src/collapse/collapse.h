@@ -174,6 +174,13 @@ typedef struct ScdcCollapseOps
 	bool		(*same_image) (const void *a, const void *b, void *arg);
 
 	/*
+	 * Events only: may the two, of one identity, be the same row at two
+	 * moments between which nothing but the table's definition changed?  May
+	 * be NULL: then only if same_image says so.
+	 */
+	bool		(*same_row) (const void *a, const void *b, void *arg);
+
+	/*
 	 * Labelled rows only, and only if carry-overs are dropped: is the row
 	 * version not NULL; are two that are not NULL equal?  Both may be NULL
 	 * otherwise.
@@ -265,5 +272,17 @@ extern void scdc_collapse_end_commit(ScdcCollapse *c);
 
 /* End of the range, and of the last commit if that was not said; emits net changes and frees the collapse. */
 extern void scdc_collapse_finish(ScdcCollapse *c);
+
+/*
+ * The same for a caller that takes the rows one by one, instead of being
+ * called back: after each scdc_collapse_close_commit, and after
+ * scdc_collapse_close_range, it calls scdc_collapse_next until that returns
+ * NULL, and nothing else meanwhile.  A row is good until the next call.  ops.emit
+ * may be NULL then, unless something is fed that is emitted at once.
+ */
+extern void scdc_collapse_close_commit(ScdcCollapse *c);
+extern void scdc_collapse_close_range(ScdcCollapse *c);
+extern const ScdcChangeRow *scdc_collapse_next(ScdcCollapse *c);
+extern void scdc_collapse_end(ScdcCollapse *c); /* frees it, at any time */
 
 #endif							/* SCDC_COLLAPSE_H */

@@ -268,6 +268,14 @@ extern void scdc_partition_rewind(ScdcPartition *partition);
 extern bool scdc_partition_read(ScdcPartition *partition, ScdcRecord *record);	/* rows are good until the next call */
 extern void scdc_partition_close(ScdcPartition *partition);
 
+/*
+ * Settles what is in a stage's table, then, in its place, what is in each of
+ * its partitions, which are fed again and may be split again.
+ */
+extern void scdc_settle(ScdcCollapse *c, ScdcTable *table, ScdcPartitions *spilled,
+						void (*settle_table) (ScdcCollapse *c),
+						void (*feed) (ScdcCollapse *c, const ScdcRecord *record));
+
 /* ---------------------------------------------------------------------
  * rows on their way out (sorter.c)
  * ---------------------------------------------------------------------
@@ -282,15 +290,22 @@ typedef struct ScdcSorter
 	bool		sorted;			/* have they come in order? */
 	struct ScdcRun *runs;		/* sorted, in files */
 	int			nruns;
+	struct ScdcMerge *merge;	/* of runs, allocated with them */
 	char	   *buffer;
 	Size		buffer_size;
+	bool		taking;			/* between scdc_sorter_begin and the end of the rows */
+	Size		next;			/* to be taken, of those in memory */
 } ScdcSorter;
 
 extern void scdc_sorter_init(ScdcCollapse *c, Size limit);
 
 /* copy: the row's bytes will not last until the rows are emitted. */
 extern void scdc_sorter_add(ScdcCollapse *c, const ScdcPlacedRow *row, bool copy);
-extern void scdc_sorter_emit(ScdcCollapse *c);	/* emits and forgets all */
+
+/* Takes the rows out again, in order; after the last one (NULL) all are forgotten.  Nothing may be added meanwhile. */
+extern void scdc_sorter_begin(ScdcCollapse *c);
+extern const ScdcChangeRow *scdc_sorter_next(ScdcCollapse *c);
+extern void scdc_sorter_emit(ScdcCollapse *c);	/* the same, by the caller's function */
 extern void scdc_sorter_end(ScdcCollapse *c);
 
 /* ---------------------------------------------------------------------

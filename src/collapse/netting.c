@@ -76,6 +76,12 @@ list_remove(ImageList *list, ScdcKeptRow *image)
 	list->count--;
 }
 
+static bool
+same_row(ScdcCollapse *c, const void *a, const void *b)
+{
+	return c->ops.same_row ? c->ops.same_row(a, b, c->ops.arg) : c->ops.same_image(a, b, c->ops.arg);
+}
+
 /*
  * The image that the commit brought and that equals the row.  There is one
  * image to look at, normally.  When a deferred constraint lets many rows
@@ -92,7 +98,7 @@ find_brought(ScdcCollapse *c, const ImageList *list, const void *row)
 	{
 		ScdcKeptRow *image = (n % 2 == 0) ? newest : oldest;
 
-		if (c->ops.same_image(scdc_kept_bytes(image), row, c->ops.arg))
+		if (same_row(c, scdc_kept_bytes(image), row))
 			return image;
 		if (image == newest)
 			newest = image->prev;
@@ -308,41 +314,18 @@ settle_all(ScdcCollapse *c)
 	}
 }
 
-/* Puts out what is in memory, then what is in the partitions of what is in memory. */
 static void
-end_part(ScdcCollapse *c)
+net_record(ScdcCollapse *c, const ScdcRecord *record)
 {
-	ScdcNetting *n = &c->netting;
-	ScdcPartitions spilled = n->spilled;
-
-	settle_all(c);
-	if (spilled.count == 0)
-		return;
-
-	for (int i = 0; i < spilled.count; i++)
-	{
-		ScdcPartition partition;
-		ScdcRecord	record;
-
-		if (!scdc_partition_open(c, &spilled, i, &partition))
-			continue;
-		scdc_table_reset(&n->table);
-		scdc_pool_reset(&n->pool);
-		n->spilled.count = 0;
-		n->spilled.depth = partition.depth;
-		while (scdc_partition_read(&partition, &record))
-			net(c, record.rows[0].change.row ? &record.rows[0] : NULL,
-				record.rows[1].change.row ? &record.rows[1] : NULL);
-		scdc_partition_close(&partition);
-		end_part(c);
-	}
+	net(c, record->rows[0].change.row ? &record->rows[0] : NULL,
+		record->rows[1].change.row ? &record->rows[1] : NULL);
 }
 
 /* The rows put out may still lie in our memory: their emission is the caller's, and scdc_netting_reset after it. */
 void
 scdc_netting_end_commit(ScdcCollapse *c)
 {
-	end_part(c);
+	scdc_settle(c, &c->netting.table, &c->netting.spilled, settle_all, net_record);
 }
 
 void

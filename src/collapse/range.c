@@ -187,42 +187,28 @@ settle_change(ScdcCollapse *c, const NetChange *net, bool lasts)
 }
 
 static void
-finish_part(ScdcCollapse *c)
+settle_all(ScdcCollapse *c)
 {
 	ScdcRangeStage *r = &c->range;
-	ScdcPartitions spilled = r->spilled;
-	bool		lasts = spilled.depth == 0 && spilled.count == 0;
+	bool		lasts = r->spilled.depth == 0 && r->spilled.count == 0;
 
 	for (ScdcIdentity *i = r->table.first; i; i = i->next)
 	{
 		settle_change(c, (NetChange *) i, lasts);
 		scdc_check_interrupts(c);
 	}
-	if (spilled.count == 0)
-		return;
+}
 
-	for (int i = 0; i < spilled.count; i++)
-	{
-		ScdcPartition partition;
-		ScdcRecord	record;
-
-		if (!scdc_partition_open(c, &spilled, i, &partition))
-			continue;
-		scdc_table_reset(&r->table);
-		scdc_pool_reset(&r->pool);
-		r->spilled.count = 0;
-		r->spilled.depth = partition.depth;
-		while (scdc_partition_read(&partition, &record))
-			scdc_range_add(c, &record.rows[0], record.rows[1].change.row ? &record.rows[1] : NULL);
-		scdc_partition_close(&partition);
-		finish_part(c);
-	}
+static void
+add_record(ScdcCollapse *c, const ScdcRecord *record)
+{
+	scdc_range_add(c, &record->rows[0], record->rows[1].change.row ? &record->rows[1] : NULL);
 }
 
 void
 scdc_range_finish(ScdcCollapse *c)
 {
-	finish_part(c);
+	scdc_settle(c, &c->range.table, &c->range.spilled, settle_all, add_record);
 }
 
 void

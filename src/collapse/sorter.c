@@ -31,6 +31,15 @@ typedef struct ScdcRun
 	ScdcPlacedRow next;			/* its bytes are still in the file */
 } ScdcRun;
 
+/* Runs being merged to one. */
+typedef struct ScdcMerge
+{
+	int			from;			/* the first of them */
+	ScdcRun    *heap[MAX_RUNS]; /* those with rows left, the one with the next row first */
+	int			n;
+	bool		taken;			/* has the first one's row been taken? */
+} ScdcMerge;
+
 /* Places are unique, except for events that share a number against the contract. */
 static inline bool
 stands_before(const ScdcPlacedRow *a, const ScdcPlacedRow *b)
@@ -191,50 +200,51 @@ sift_down(ScdcRun **heap, int n, int i)
 	heap[i] = run;
 }
 
-/* Merges the runs from the given one on, into a file or, without one, to be emitted; closes them. */
-static int64
-merge_runs(ScdcCollapse *c, int from, void *file)
+/* Begins to merge the runs from the given one on. */
+static void
+merge_begin(ScdcCollapse *c, int from)
 {
 	ScdcSorter *s = &c->sorter;
-	ScdcRun    *heap[MAX_RUNS];
-	int			n = 0;
-	int64		nrows = 0;
+	ScdcMerge  *m = s->merge;
 
+	m->from = from;
+	m->n = 0;
+	m->taken = false;
 	for (int i = from; i < s->nruns; i++)
 	{
 		c->ops.file_rewind(s->runs[i].file, c->ops.arg);
 		if (read_place(c, &s->runs[i]))
-			heap[n++] = &s->runs[i];
+			m->heap[m->n++] = &s->runs[i];
 	}
-	for (int i = n / 2 - 1; i >= 0; i--)
-		sift_down(heap, n, i);
+	for (int i = m->n / 2 - 1; i >= 0; i--)
+		sift_down(m->heap, m->n, i);
+}
 
-	while (n > 0)
+/* The next of their rows, good until the next call; NULL at the end, when they are closed. */
+static const ScdcPlacedRow *
+merge_next(ScdcCollapse *c)
+{
+	ScdcSorter *s = &c->sorter;
+	ScdcMerge  *m = s->merge;
+
+	if (m->taken)
 	{
-		ScdcRun    *run = heap[0];
-		void	   *bytes = read_bytes(c, run);
-
-		nrows++;
-		if (file)
-		{
-			write_row(c, file, &run->next, bytes);
-			scdc_check_interrupts(c);
-		}
-		else
-		{
-			run->next.change.row = bytes;
-			c->ops.emit(&run->next.change, c->ops.arg);
-		}
-		if (!read_place(c, run))
-			heap[0] = heap[--n];
-		if (n > 0)
-			sift_down(heap, n, 0);
+		if (!read_place(c, m->heap[0]))
+			m->heap[0] = m->heap[--m->n];
+		if (m->n > 0)
+			sift_down(m->heap, m->n, 0);
+	}
+	m->taken = m->n > 0;
+	if (m->taken)
+	{
+		m->heap[0]->next.change.row = read_bytes(c, m->heap[0]);
+		return &m->heap[0]->next;
 	}
 
-	for (int i = from; i < s->nruns; i++)
+	for (int i = m->from; i < s->nruns; i++)
 		c->ops.file_close(s->runs[i].file, c->ops.arg);
-	s->nruns = from;
-	return nrows;
+	s->nruns = m->from;
+	return NULL;
 }
 
 static void
@@ -257,7 +267,8 @@ limit_runs(ScdcCollapse *c)
 	{
 		int			level;
 		void	   *file;
-		int64		nrows;
+		int64		nrows = 0;
+		const ScdcPlacedRow *row;
 
 		if (s->nruns < FAN_IN)
 			return;
@@ -265,7 +276,13 @@ limit_runs(ScdcCollapse *c)
 		if (s->runs[s->nruns - FAN_IN].level != level)
 			return;
 		file = c->ops.file_create(c->ops.arg);
-		nrows = merge_runs(c, s->nruns - FAN_IN, file);
+		merge_begin(c, s->nruns - FAN_IN);
+		while ((row = merge_next(c)) != NULL)
+		{
+			write_row(c, file, row, row->change.row);
+			scdc_check_interrupts(c);
+			nrows++;
+		}
 		/* levels beyond the last stay there: runs of some terabytes */
 		add_run(s, file, nrows, Min(level + 1, MAX_LEVELS - 1));
 	}
@@ -284,7 +301,10 @@ write_run(ScdcCollapse *c)
 		scdc_check_interrupts(c);
 	}
 	if (s->runs == NULL)
+	{
 		s->runs = scdc_context_alloc(c->context, MAX_RUNS * sizeof(ScdcRun));
+		s->merge = scdc_context_alloc(c->context, sizeof(ScdcMerge));
+	}
 	add_run(s, file, s->nrows, 0);
 	forget_rows(s);
 	limit_runs(c);
@@ -332,21 +352,51 @@ scdc_sorter_add(ScdcCollapse *c, const ScdcPlacedRow *row, bool copy)
 }
 
 void
-scdc_sorter_emit(ScdcCollapse *c)
+scdc_sorter_begin(ScdcCollapse *c)
 {
 	ScdcSorter *s = &c->sorter;
 
-	if (s->nruns > 0)
+	s->taking = true;
+	s->next = 0;
+	if (s->nruns == 0)
 	{
-		if (s->nrows > 0)
-			write_run(c);
-		merge_runs(c, 0, NULL);
+		sort_rows(c);
 		return;
 	}
-	sort_rows(c);
-	for (Size i = 0; i < s->nrows; i++)
-		c->ops.emit(&s->rows[i].change, c->ops.arg);
+	if (s->nrows > 0)
+		write_run(c);
+	merge_begin(c, 0);
+}
+
+const ScdcChangeRow *
+scdc_sorter_next(ScdcCollapse *c)
+{
+	ScdcSorter *s = &c->sorter;
+
+	if (!s->taking)
+		return NULL;
+	if (s->nruns > 0)
+	{
+		const ScdcPlacedRow *row = merge_next(c);
+
+		if (row)
+			return &row->change;
+	}
+	else if (s->next < s->nrows)
+		return &s->rows[s->next++].change;
 	forget_rows(s);
+	s->taking = false;
+	return NULL;
+}
+
+void
+scdc_sorter_emit(ScdcCollapse *c)
+{
+	const ScdcChangeRow *row;
+
+	scdc_sorter_begin(c);
+	while ((row = scdc_sorter_next(c)) != NULL)
+		c->ops.emit(row, c->ops.arg);
 }
 
 void
@@ -358,7 +408,10 @@ scdc_sorter_end(ScdcCollapse *c)
 	if (s->rows)
 		pfree(s->rows);
 	if (s->runs)
+	{
 		pfree(s->runs);
+		pfree(s->merge);
+	}
 	if (s->buffer)
 		pfree(s->buffer);
 }

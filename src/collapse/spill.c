@@ -320,3 +320,29 @@ scdc_partition_close(ScdcPartition *partition)
 	if (partition->buffer)
 		pfree(partition->buffer);
 }
+
+void
+scdc_settle(ScdcCollapse *c, ScdcTable *table, ScdcPartitions *spilled,
+			void (*settle_table) (ScdcCollapse *c),
+			void (*feed) (ScdcCollapse *c, const ScdcRecord *record))
+{
+	ScdcPartitions parts = *spilled;
+
+	settle_table(c);
+	for (int i = 0; i < parts.count; i++)
+	{
+		ScdcPartition partition;
+		ScdcRecord	record;
+
+		if (!scdc_partition_open(c, &parts, i, &partition))
+			continue;
+		scdc_table_reset(table);
+		scdc_pool_reset(table->pool);
+		spilled->count = 0;
+		spilled->depth = partition.depth;
+		while (scdc_partition_read(&partition, &record))
+			feed(c, &record);
+		scdc_partition_close(&partition);
+		scdc_settle(c, table, spilled, settle_table, feed);
+	}
+}

@@ -722,7 +722,7 @@ scdc_block_open_versions(ScdcBlockReader *r, const char *versions, uint32 versio
 	bool		intact;
 
 	memset(r, 0, sizeof(*r));
-	r->cur = -1;
+	r->at.cur = -1;
 
 	if (!open_part(versions, versions_len, DIRECTORY_RAW_LIMIT, &raw, &raw_len, err))
 		return false;
@@ -762,9 +762,9 @@ scdc_block_open_changes(ScdcBlockReader *r, const char *changes, uint32 changes_
 	/* allocated here, and only enlarged later, so that it stays in this context */
 	r->scratch_size = 512;
 	r->scratch = palloc(r->scratch_size);
-	r->pos = 0;
-	r->cur = -1;
-	r->left = 0;
+	r->at.pos = 0;
+	r->at.cur = -1;
+	r->at.left = 0;
 	return true;
 }
 
@@ -772,18 +772,18 @@ scdc_block_open_changes(ScdcBlockReader *r, const char *changes, uint32 changes_
 static bool
 next_version(ScdcBlockReader *r)
 {
-	while (r->left == 0)
+	while (r->at.left == 0)
 	{
 		const ScdcVersion *v;
 
-		if (r->cur + 1 >= r->nversions)
+		if (r->at.cur + 1 >= r->nversions)
 			return false;
-		v = &r->versions[++r->cur];
-		r->left_inserts = v->inserts;
-		r->left_updates = v->updates;
-		r->left_deletes = v->deletes;
-		r->left_markers = v->markers;
-		r->left = (uint64) v->inserts + v->updates + v->deletes + v->markers;
+		v = &r->versions[++r->at.cur];
+		r->at.left_inserts = v->inserts;
+		r->at.left_updates = v->updates;
+		r->at.left_deletes = v->deletes;
+		r->at.left_markers = v->markers;
+		r->at.left = (uint64) v->inserts + v->updates + v->deletes + v->markers;
 	}
 	return true;
 }
@@ -801,23 +801,29 @@ get_bytes(const uint8 **p, const uint8 *end, ScdcBytes *bytes)
 	return true;
 }
 
-/* Rebuilds the new image of an UPDATE in the reader's scratch buffer. */
+/* Reads what the new image of an UPDATE differs in. */
 static inline bool
-get_difference(ScdcBlockReader *r, const uint8 **p, const uint8 *end,
-			   const ScdcBytes *old, ScdcBytes *new)
+get_difference(ScdcBlockReader *r, const uint8 **p, const uint8 *end, const ScdcBytes *old)
 {
 	uint64		prefix;
 	uint64		suffix;
-	ScdcBytes	middle;
-	uint32		len;
 
 	if (!get_varint(p, end, &prefix) || prefix > old->len ||
 		!get_varint(p, end, &suffix) || suffix > old->len - prefix ||
-		!get_bytes(p, end, &middle))
+		!get_bytes(p, end, &r->middle))
 		return false;
+	r->prefix = (uint32) prefix;
+	r->suffix = (uint32) suffix;
+	return true;
+}
 
+/* Rebuilds the new image in the reader's scratch buffer. */
+static inline void
+rebuild_image(ScdcBlockReader *r, const ScdcBytes *old, ScdcBytes *new)
+{
 	/* old image and middle both lie in the raw bytes, so this cannot overflow */
-	len = (uint32) (prefix + middle.len + suffix);
+	uint32		len = r->prefix + r->middle.len + r->suffix;
+
 	if (len > r->scratch_size)
 	{
 		uint32		size = Max(len, Min(r->scratch_size * 2, r->raw_len));
@@ -825,12 +831,11 @@ get_difference(ScdcBlockReader *r, const uint8 **p, const uint8 *end,
 		r->scratch = repalloc(r->scratch, size);
 		r->scratch_size = size;
 	}
-	memcpy(r->scratch, old->data, prefix);
-	memcpy(r->scratch + prefix, middle.data, middle.len);
-	memcpy(r->scratch + prefix + middle.len, old->data + old->len - suffix, suffix);
+	memcpy(r->scratch, old->data, r->prefix);
+	memcpy(r->scratch + r->prefix, r->middle.data, r->middle.len);
+	memcpy(r->scratch + r->prefix + r->middle.len, old->data + old->len - r->suffix, r->suffix);
 	new->data = r->scratch;
 	new->len = len;
-	return true;
 }
 
 /* Reads the number of the old image's schema, if there is one of its own. */
@@ -850,7 +855,7 @@ get_old_schema(const uint8 **p, const uint8 *end, bool has_old, ScdcEvent *e)
 	return true;
 }
 
-/* Reads the images that events of this kind have. */
+/* Reads the images that events of this kind have; of an update with an old one, that and the difference. */
 static inline bool
 get_images(ScdcBlockReader *r, const uint8 **p, const uint8 *end, bool has_old, ScdcEvent *e)
 {
@@ -867,7 +872,7 @@ get_images(ScdcBlockReader *r, const uint8 **p, const uint8 *end, bool has_old, 
 			if (!has_old)
 				return get_bytes(p, end, &e->new_image);
 			return get_bytes(p, end, &e->old_image) &&
-				get_difference(r, p, end, &e->old_image, &e->new_image);
+				get_difference(r, p, end, &e->old_image);
 		case SCDC_EVENT_DELETE:
 			return !has_old || get_bytes(p, end, &e->old_image);
 		case SCDC_EVENT_TRUNCATE:
@@ -884,24 +889,24 @@ left_counter(ScdcBlockReader *r, ScdcEventKind kind)
 	switch (kind)
 	{
 		case SCDC_EVENT_INSERT:
-			return &r->left_inserts;
+			return &r->at.left_inserts;
 		case SCDC_EVENT_UPDATE:
-			return &r->left_updates;
+			return &r->at.left_updates;
 		case SCDC_EVENT_DELETE:
-			return &r->left_deletes;
+			return &r->at.left_deletes;
 		case SCDC_EVENT_TRUNCATE:
 		case SCDC_EVENT_GAP:
-			return &r->left_markers;
+			return &r->at.left_markers;
 	}
 	return NULL;
 }
 
 /* After damage the position stays, so that further calls report it again. */
-int
-scdc_block_next(ScdcBlockReader *r, ScdcEvent *e, const ScdcVersion **v, const char **err)
+static inline int
+next_event(ScdcBlockReader *r, ScdcEvent *e, const ScdcVersion **v, const char **err)
 {
 	const uint8 *start = (const uint8 *) r->raw;
-	const uint8 *p = start + r->pos;
+	const uint8 *p = start + r->at.pos;
 	const uint8 *end = start + r->raw_len;
 	uint32	   *left;
 	uint8		head;
@@ -944,10 +949,42 @@ scdc_block_next(ScdcBlockReader *r, ScdcEvent *e, const ScdcVersion **v, const c
 	}
 
 	(*left)--;
-	r->left--;
-	r->pos = (uint32) (p - start);
-	*v = &r->versions[r->cur];
+	r->at.left--;
+	r->at.pos = (uint32) (p - start);
+	*v = &r->versions[r->at.cur];
 	return 1;
+}
+
+static inline bool
+has_difference(const ScdcEvent *e)
+{
+	return e->kind == SCDC_EVENT_UPDATE && e->old_image.data != NULL;
+}
+
+int
+scdc_block_next(ScdcBlockReader *r, ScdcEvent *e, const ScdcVersion **v, const char **err)
+{
+	int			result = next_event(r, e, v, err);
+
+	if (result > 0 && has_difference(e))
+		rebuild_image(r, &e->old_image, &e->new_image);
+	return result;
+}
+
+int
+scdc_block_next_incomplete(ScdcBlockReader *r, ScdcEvent *e, uint32 *shared, const ScdcVersion **v, const char **err)
+{
+	int			result = next_event(r, e, v, err);
+
+	*shared = result > 0 && has_difference(e) ? r->prefix : 0;
+	return result;
+}
+
+void
+scdc_block_complete(ScdcBlockReader *r, ScdcEvent *e)
+{
+	if (has_difference(e))
+		rebuild_image(r, &e->old_image, &e->new_image);
 }
 
 void
@@ -960,5 +997,5 @@ scdc_block_close(ScdcBlockReader *r)
 	if (r->scratch != NULL)
 		pfree(r->scratch);
 	memset(r, 0, sizeof(*r));
-	r->cur = -1;
+	r->at.cur = -1;
 }

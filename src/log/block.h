@@ -118,13 +118,9 @@ extern void scdc_block_finish(ScdcBlockBuilder *b, ScdcBlock *out);
 
 /* ---- reading ---- */
 
-typedef struct ScdcBlockReader
+/* Where a reader is in the changes; to go back there, set the reader's to what it was. */
+typedef struct ScdcBlockPlace
 {
-	int			nversions;
-	ScdcVersion *versions;		/* the directory, palloc'd */
-	/* private */
-	char	   *raw;			/* decompressed changes, palloc'd; NULL until opened */
-	uint32		raw_len;
 	uint32		pos;
 	int			cur;			/* index of the current version */
 	uint64		left;			/* events left in it, and the same by kind */
@@ -132,8 +128,21 @@ typedef struct ScdcBlockReader
 	uint32		left_updates;
 	uint32		left_deletes;
 	uint32		left_markers;
+} ScdcBlockPlace;
+
+typedef struct ScdcBlockReader
+{
+	int			nversions;
+	ScdcVersion *versions;		/* the directory, palloc'd */
+	ScdcBlockPlace at;
+	/* private */
+	char	   *raw;			/* decompressed changes, palloc'd; NULL until opened */
+	uint32		raw_len;
 	char	   *scratch;		/* rebuilt new image of a difference */
 	uint32		scratch_size;
+	uint32		prefix;			/* of the difference: what it shares with the old image at both ends, */
+	uint32		suffix;
+	ScdcBytes	middle;			/* and what stands between */
 } ScdcBlockReader;
 
 /* Reads the directory alone.  False: damaged, *err says how (static or palloc'd text). */
@@ -150,6 +159,15 @@ extern bool scdc_block_open_changes(ScdcBlockReader *r, const char *changes, uin
  * call.  Versions without events are passed over.
  */
 extern int	scdc_block_next(ScdcBlockReader *r, ScdcEvent *e, const ScdcVersion **v, const char **err);
+
+/*
+ * The same, but the new image of an update that has an old one is left out:
+ * its data is NULL.  *shared is the number of bytes with which both images begin.
+ * scdc_block_complete puts it together.
+ */
+extern int	scdc_block_next_incomplete(ScdcBlockReader *r, ScdcEvent *e, uint32 *shared, const ScdcVersion **v,
+									   const char **err);
+extern void scdc_block_complete(ScdcBlockReader *r, ScdcEvent *e);
 
 extern void scdc_block_close(ScdcBlockReader *r);	/* frees what open allocated */
 

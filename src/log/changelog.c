@@ -351,6 +351,23 @@ scdc_changelog_scan_event(ScdcLogScan *scan, ScdcEvent *event, const ScdcVersion
 	return result > 0;
 }
 
+bool
+scdc_changelog_scan_incomplete(ScdcLogScan *scan, ScdcEvent *event, uint32 *shared, const ScdcVersion **version)
+{
+	const char *err;
+	int			result = scdc_block_next_incomplete(&scan->reader, event, shared, version, &err);
+
+	if (result < 0)
+		scdc_changelog_damaged(&scan->row.info, err);
+	return result > 0;
+}
+
+void
+scdc_changelog_scan_complete(ScdcLogScan *scan, ScdcEvent *event)
+{
+	scdc_block_complete(&scan->reader, event);
+}
+
 void
 scdc_changelog_scan_end(ScdcLogScan *scan)
 {

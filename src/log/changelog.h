@@ -89,6 +89,11 @@ extern ScdcBlockReader *scdc_changelog_scan_open(ScdcLogScan *scan, bool with_ch
  * Raises XX001 if it is damaged.  The images are valid until the next call.
  */
 extern bool scdc_changelog_scan_event(ScdcLogScan *scan, ScdcEvent *event, const ScdcVersion **version);
+
+/* The same for those who may not need the new image of an update, as scdc_block_next_incomplete says. */
+extern bool scdc_changelog_scan_incomplete(ScdcLogScan *scan, ScdcEvent *event, uint32 *shared, const ScdcVersion **version);
+extern void scdc_changelog_scan_complete(ScdcLogScan *scan, ScdcEvent *event);
+
 extern void scdc_changelog_scan_end(ScdcLogScan *scan);
 
 /* Raises XX001 for a block that turned out to be damaged. */

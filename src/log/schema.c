@@ -25,6 +25,7 @@
 
 #include "log/rows.h"
 #include "log/schema.h"
+#include "log/type_parts.h"
 
 /* columns of streamcdc.schemas */
 enum
@@ -45,7 +46,8 @@ enum
 	Anum_attlen,
 	Anum_attbyval,
 	Anum_attalign,
-	Natts_schemas = Anum_attalign
+	Anum_type_parts,
+	Natts_schemas = Anum_type_parts
 };
 
 /*
@@ -282,7 +284,10 @@ scdc_schema_of_relation(Relation rel, int64 stream_id, const AttrNumber *identit
 			if (type_is_raw(base))
 				c->raw_type = base;
 			else
+			{
 				c->storage = type_is_json_structured(base) ? SCDC_STORE_JSON : SCDC_STORE_TEXT;
+				c->type_parts = scdc_type_parts(att->atttypid);
+			}
 		}
 
 		/* a table never uses an attribute number twice, so it says which column this is */
@@ -294,7 +299,7 @@ scdc_schema_of_relation(Relation rel, int64 stream_id, const AttrNumber *identit
 }
 
 bool
-scdc_schema_equal(const ScdcSchema *a, const ScdcSchema *b)
+scdc_schema_same_columns(const ScdcSchema *a, const ScdcSchema *b)
 {
 	if (a->ncolumns != b->ncolumns)
 		return false;
@@ -311,6 +316,26 @@ scdc_schema_equal(const ScdcSchema *a, const ScdcSchema *b)
 			x->typmod != y->typmod || x->collation != y->collation || strcmp(x->name, y->name) != 0)
 			return false;
 	}
+	return true;
+}
+
+bool
+scdc_column_same_parts(const ScdcColumn *a, const ScdcColumn *b)
+{
+	const char *x = a->type_parts;
+	const char *y = b->type_parts;
+
+	return x == NULL || y == NULL ? x == y : strcmp(x, y) == 0;
+}
+
+bool
+scdc_schema_equal(const ScdcSchema *a, const ScdcSchema *b)
+{
+	if (!scdc_schema_same_columns(a, b))
+		return false;
+	for (int i = 0; i < a->ncolumns; i++)
+		if (!scdc_column_same_parts(&a->columns[i], &b->columns[i]))
+			return false;
 	return true;
 }
 
@@ -345,6 +370,8 @@ scdc_schema_write(const ScdcSchema *schema)
 		values[Anum_attlen - 1] = Int16GetDatum(c->attlen);
 		values[Anum_attbyval - 1] = BoolGetDatum(c->attbyval);
 		values[Anum_attalign - 1] = CharGetDatum(c->attalign);
+		isnull[Anum_type_parts - 1] = c->type_parts == NULL;
+		values[Anum_type_parts - 1] = c->type_parts ? CStringGetTextDatum(c->type_parts) : (Datum) 0;
 		scdc_row_insert(rel, values, isnull);
 	}
 	table_close(rel, NoLock);
@@ -399,6 +426,8 @@ read_column(Relation rel, HeapTuple tuple, Datum *values, bool *isnull, void *ar
 	c->attlen = DatumGetInt16(values[Anum_attlen - 1]);
 	c->attbyval = DatumGetBool(values[Anum_attbyval - 1]);
 	c->attalign = DatumGetChar(values[Anum_attalign - 1]);
+	if (!isnull[Anum_type_parts - 1])
+		c->type_parts = TextDatumGetCString(values[Anum_type_parts - 1]);
 	return true;
 }
 
@@ -448,6 +477,9 @@ scdc_schema_pack(const ScdcSchema *schema)
 		pq_sendint32(&buf, c->type);
 		pq_sendint32(&buf, c->typmod);
 		pq_sendbytes(&buf, c->type_name, (int) strlen(c->type_name) + 1);
+		pq_sendbyte(&buf, c->type_parts != NULL);
+		if (c->type_parts)
+			pq_sendbytes(&buf, c->type_parts, (int) strlen(c->type_parts) + 1);
 		pq_sendint32(&buf, c->collation);
 		pq_sendint32(&buf, c->raw_type);
 		pq_sendint16(&buf, c->attlen);
@@ -486,6 +518,8 @@ scdc_schema_unpack(ScdcBytes bytes)
 		c->type = pq_getmsgint(&buf, 4);
 		c->typmod = (int32) pq_getmsgint(&buf, 4);
 		c->type_name = pstrdup(pq_getmsgrawstring(&buf));
+		if (pq_getmsgbyte(&buf) != 0)
+			c->type_parts = pstrdup(pq_getmsgrawstring(&buf));
 		c->collation = pq_getmsgint(&buf, 4);
 		c->raw_type = pq_getmsgint(&buf, 4);
 		c->attlen = (int16) pq_getmsgint(&buf, 2);

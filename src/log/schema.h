@@ -32,6 +32,7 @@ typedef struct ScdcColumn
 	Oid			type;			/* as declared; may be gone by now */
 	int32		typmod;
 	char	   *type_name;		/* as format_type showed it */
+	char	   *type_parts;		/* not SCDC_STORE_RAW: what the type was made of (type_parts.h); NULL: nothing to say */
 	Oid			collation;
 	Oid			raw_type;		/* SCDC_STORE_RAW: type of the datum (a domain's base type) */
 	int16		attlen;			/* layout in the table, also of dropped columns */
@@ -77,7 +78,13 @@ extern Oid	scdc_primary_key(Relation rel);
 /* An index of the relation that can, with exactly these key columns in any order; InvalidOid if there is none. */
 extern Oid	scdc_identity_index(Relation rel, const AttrNumber *columns, int ncolumns);
 
+/* Is the column's type made of the same parts? */
+extern bool scdc_column_same_parts(const ScdcColumn *a, const ScdcColumn *b);
+
 /* Do the two describe the same columns and layout (numbers aside)? */
+extern bool scdc_schema_same_columns(const ScdcSchema *a, const ScdcSchema *b);
+
+/* The same, with types made of the same parts? */
 extern bool scdc_schema_equal(const ScdcSchema *a, const ScdcSchema *b);
 
 /* Writes / reads the schema history.  read: NULL if there is none; number 0 = the newest captured one. */

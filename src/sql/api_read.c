@@ -14,30 +14,26 @@
 #include "postgres.h"
 
 #include "access/transam.h"
-#include "catalog/pg_class.h"
-#include "catalog/pg_type.h"
 #include "funcapi.h"
 #include "miscadmin.h"
 #include "replication/origin.h"
 #include "utils/builtins.h"
 #include "utils/guc.h"
-#include "utils/lsyscache.h"
 #include "utils/memutils.h"
 #include "utils/pg_lsn.h"
 #include "utils/snapmgr.h"
 #include "utils/timestamp.h"
-#include "utils/typcache.h"
 #include "utils/xid8.h"
 
 #include "log/changelog.h"
 #include "sql/changes.h"
+#include "sql/feed.h"
 #include "sql/json_row.h"
 #include "sql/range.h"
 #include "sql/read_snapshot.h"
 #include "sql/registered_log.h"
-#include "sql/registration.h"
 #include "sql/row.h"
-#include "sql/typed_row.h"
+#include "sql/row_error.h"
 
 PG_FUNCTION_INFO_V1(streamcdc_changes);
 PG_FUNCTION_INFO_V1(streamcdc_changes_regclass);
@@ -51,9 +47,7 @@ PG_FUNCTION_INFO_V1(streamcdc_version_at);
 typedef struct Output
 {
 	ReturnSetInfo *result;
-	Datum		labels[4];		/* of ScdcChangeType, as text */
-	ScdcJsonRows *json;			/* one of the two */
-	ScdcTypedRows *typed;
+	ScdcJsonRows *json;
 
 	/* for errors while a row is converted */
 	bool		converting;
@@ -69,11 +63,8 @@ output_context(void *arg)
 
 	if (!out->converting)
 		return;
-	column = out->json ? scdc_json_rows_column(out->json) : scdc_typed_rows_column(out->typed);
-	if (column)
-		errcontext("column \"%s\" in version " INT64_FORMAT, column, out->version);
-	else
-		errcontext("row of version " INT64_FORMAT, out->version);
+	column = scdc_json_rows_column(out->json);
+	scdc_row_error(column, out->version, true);
 }
 
 static void
@@ -98,65 +89,11 @@ put_row(Output *out, Datum *values, bool *isnull)
 	tuplestore_putvalues(out->result->setResult, out->result->setDesc, values, isnull);
 }
 
-/* The name given as the first argument. */
-static char *
-name_arg(FunctionCallInfo fcinfo)
-{
-	if (PG_ARGISNULL(0))
-		ereport(ERROR,
-				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
-				 errmsg("table_name must not be null")));
-	return text_to_cstring(PG_GETARG_TEXT_PP(0));
-}
-
-static Oid
-relid_arg(FunctionCallInfo fcinfo)
-{
-	if (PG_ARGISNULL(0))
-		ereport(ERROR,
-				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
-				 errmsg("table_name must not be null")));
-	return PG_GETARG_OID(0);
-}
-
 /* ---------------------------------------------------------------------
- * stream_changes
+ * stream_changes, where it is called as a function; in FROM, a scan of its
+ * own takes the place of the call (scan.c)
  * ---------------------------------------------------------------------
  */
-
-static void
-put_change(ScdcChangeType type, int64 version, TimestampTz timestamp, ScdcRowView *view, void *arg)
-{
-	Output	   *out = arg;
-	Datum		values[4];
-	bool		isnull[4] = {0};
-
-	out->version = version;
-	out->converting = true;
-	values[0] = out->labels[type];
-	values[1] = Int64GetDatum(version);
-	values[2] = TimestampTzGetDatum(timestamp);
-	values[3] = out->json ? scdc_json_row(out->json, view) : scdc_typed_row(out->typed, view, version);
-	out->converting = false;
-	put_row(out, values, isnull);
-}
-
-/* The registration of a relation that is a change log itself, and is not tracked; NULL if it is not so. */
-static ScdcRegistration *
-registration_of(Oid relid)
-{
-	ScdcRegistration *registration;
-	Snapshot	snapshot;
-
-	if (!OidIsValid(relid))
-		return NULL;
-	snapshot = RegisterSnapshot(GetActiveSnapshot());
-	registration = scdc_registration_find(relid, snapshot);
-	if (registration && scdc_is_tracked(relid, snapshot))
-		registration = NULL;
-	UnregisterSnapshot(snapshot);
-	return registration;
-}
 
 static void
 put_columns(Datum *values, bool *isnull, void *arg)
@@ -164,86 +101,45 @@ put_columns(Datum *values, bool *isnull, void *arg)
 	put_row(arg, values, isnull);
 }
 
-/* name, or with NULL relid; row_type: of the typed form. */
-static void
-read_changes(FunctionCallInfo fcinfo, const char *name, Oid relid, Oid row_type)
+static Datum
+changes(FunctionCallInfo fcinfo, ScdcFeedForm form)
 {
-	ScdcReadOptions options;
-	ScdcRegistration *registration;
-	ScdcRead	read;
-	ScdcVersionRange range;
-	ScdcRowSchemas *schemas;
-	Output		out = {0};
-	int			nestlevel;
+	Output		out = {.result = (ReturnSetInfo *) fcinfo->resultinfo};
+	ScdcFeedCall call;
+	ScdcFeed   *feed;
+	const Datum *row;
+	bool		isnull[SCDC_FEED_NCOLUMNS] = {0};
 
-	scdc_read_options(fcinfo, &options);
+	scdc_feed_call(fcinfo, form, &call);
 	InitMaterializedSRF(fcinfo, 0);
-	registration = registration_of(name ? scdc_name_relid(name) : relid);
-	if (registration)
+	if (call.registration)
 	{
-		out.result = (ReturnSetInfo *) fcinfo->resultinfo;
-		scdc_registered_read(registration, &options, OidIsValid(row_type), put_columns, &out);
-		return;
+		scdc_registered_read(call.registration, &call.options, form == SCDC_FEED_TYPED, put_columns, &out);
+		return (Datum) 0;
 	}
-	scdc_read_begin(&read, name, relid);
-	scdc_read_options_check(&options, read.target);
-	range = scdc_range_versions(&options.range, read.target, true, read.snapshot);
-
-	schemas = scdc_row_schemas_create(read.target->stream, read.snapshot);
-	if (OidIsValid(row_type))
-	{
-		out.typed = scdc_typed_rows_create(row_type, schemas);
-		nestlevel = scdc_pin_input_settings();
-	}
-	else
-	{
-		out.json = scdc_json_rows_create(read.target);
-		nestlevel = scdc_pin_output_settings();
-	}
-	out.labels[SCDC_CHANGE_DELETE] = CStringGetTextDatum("delete");
-	out.labels[SCDC_CHANGE_INSERT] = CStringGetTextDatum("insert");
-	out.labels[SCDC_CHANGE_UPDATE_PREIMAGE] = CStringGetTextDatum("update_preimage");
-	out.labels[SCDC_CHANGE_UPDATE_POSTIMAGE] = CStringGetTextDatum("update_postimage");
-
-	output_begin(&out, fcinfo);
-	scdc_read_changes(&read, schemas, range, options.mode, options.compute_updates, put_change, &out);
-	output_end(&out);
-
-	if (out.typed)
-		scdc_typed_rows_end(out.typed);
-	AtEOXact_GUC(true, nestlevel);
-	scdc_read_end(&read);
+	feed = scdc_feed_open(&call, true);
+	while ((row = scdc_feed_next(feed)) != NULL)
+		put_row(&out, unconstify(Datum *, row), isnull);
+	scdc_feed_close(feed);
+	return (Datum) 0;
 }
 
 Datum
 streamcdc_changes(PG_FUNCTION_ARGS)
 {
-	read_changes(fcinfo, name_arg(fcinfo), InvalidOid, InvalidOid);
-	return (Datum) 0;
+	return changes(fcinfo, SCDC_FEED_NAME);
 }
 
 Datum
 streamcdc_changes_regclass(PG_FUNCTION_ARGS)
 {
-	read_changes(fcinfo, NULL, relid_arg(fcinfo), InvalidOid);
-	return (Datum) 0;
+	return changes(fcinfo, SCDC_FEED_RELATION);
 }
 
 Datum
 streamcdc_changes_typed(PG_FUNCTION_ARGS)
 {
-	Oid			type = get_fn_expr_argtype(fcinfo->flinfo, 0);
-	Oid			relid = OidIsValid(type) && get_typtype(type) == TYPTYPE_COMPOSITE ? get_typ_typrelid(type) : InvalidOid;
-	char		relkind = OidIsValid(relid) ? get_rel_relkind(relid) : '\0';
-
-	if (relkind != RELKIND_RELATION && relkind != RELKIND_PARTITIONED_TABLE && registration_of(relid) == NULL)
-		ereport(ERROR,
-				(errcode(ERRCODE_WRONG_OBJECT_TYPE),
-				 errmsg("type %s is not the row type of a table",
-						OidIsValid(type) ? format_type_be(type) : "of the first argument"),
-				 errhint("Name the table as text, or write NULL::table_name.")));
-	read_changes(fcinfo, NULL, relid, type);
-	return (Datum) 0;
+	return changes(fcinfo, SCDC_FEED_TYPED);
 }
 
 /* ---------------------------------------------------------------------
@@ -334,7 +230,7 @@ read_event(EventReader *r, ScdcRowSchema *schema, const ScdcEvent *event, const 
 		scdc_incomplete_version(r->read->target, v->version);
 
 	/* the marker has the number of the event that it stands before, which is so wherever the range begins */
-	if (schema && r->schema && schema->schema != r->schema && !scdc_schema_equal(schema->schema, r->schema))
+	if (schema && r->schema && schema->schema != r->schema && !scdc_schema_same_columns(schema->schema, r->schema))
 		put_event(r, "schema change", v, r->number, (Datum) 0, (Datum) 0);
 	if (schema)
 	{
@@ -387,7 +283,7 @@ read_event_block(EventReader *r, const ScdcBlockInfo *info)
 Datum
 streamcdc_events(PG_FUNCTION_ARGS)
 {
-	char	   *name = name_arg(fcinfo);
+	char	   *name = scdc_table_name_arg(fcinfo);
 	ScdcReadOptions options;
 	ScdcRead	read;
 	Output		out = {0};
@@ -487,7 +383,7 @@ add_version(Output *out, VersionRow *row, const ScdcVersion *v)
 Datum
 streamcdc_versions(PG_FUNCTION_ARGS)
 {
-	char	   *name = name_arg(fcinfo);
+	char	   *name = scdc_table_name_arg(fcinfo);
 	ScdcReadOptions options;
 	ScdcRead	read;
 	ScdcVersionRange range;
@@ -539,7 +435,7 @@ streamcdc_latest_version(PG_FUNCTION_ARGS)
 	ScdcBlockInfo newest;
 	bool		found;
 
-	scdc_read_begin(&read, NULL, relid_arg(fcinfo));
+	scdc_read_begin(&read, NULL, scdc_table_arg(fcinfo));
 	found = scdc_changelog_last(read.target->stream->stream_id, read.snapshot, &newest);
 	scdc_read_end(&read);
 	if (!found)
@@ -550,7 +446,7 @@ streamcdc_latest_version(PG_FUNCTION_ARGS)
 Datum
 streamcdc_version_at(PG_FUNCTION_ARGS)
 {
-	Oid			relid = relid_arg(fcinfo);
+	Oid			relid = scdc_table_arg(fcinfo);
 	ScdcRead	read;
 	int64		version;
 	bool		found;

@@ -47,10 +47,7 @@ check_relation(Oid relid)
 	char		relkind = get_rel_relkind(relid);
 
 	if (name == NULL)
-		ereport(ERROR,
-				(errcode(ERRCODE_UNDEFINED_TABLE),
-				 errmsg("relation with OID %u does not exist", relid),
-				 errdetail("Error condition: TABLE_OR_VIEW_NOT_FOUND.")));
+		scdc_undefined_relation(relid);
 	if (relkind != RELKIND_RELATION && relkind != RELKIND_PARTITIONED_TABLE && relkind != RELKIND_VIEW &&
 		relkind != RELKIND_MATVIEW && relkind != RELKIND_FOREIGN_TABLE)
 		ereport(ERROR,
@@ -93,6 +90,11 @@ set_row_id(ScdcRegistration *r, ArrayType *array)
 					(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
 					 errmsg("row_id must not contain nulls")));
 		r->row_id[i] = TextDatumGetCString(elems[i]);
+		for (int j = 0; j < i; j++)
+			if (strcmp(r->row_id[j], r->row_id[i]) == 0)
+				ereport(ERROR,
+						(errcode(ERRCODE_DUPLICATE_COLUMN),
+						 errmsg("column \"%s\" is named twice in row_id", r->row_id[i])));
 	}
 }
 
@@ -144,6 +146,11 @@ streamcdc_register_changelog(PG_FUNCTION_ARGS)
 
 	lock_relation(r.relid);
 	rel = relation_open(r.relid, NoLock);
+	if (RELATION_IS_OTHER_TEMP(rel))
+		ereport(ERROR,
+				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+				 errmsg("cannot register \"%s\" as a change log", RelationGetRelationName(rel)),
+				 errdetail("Temporary tables of other sessions cannot be read.")));
 	check_not_known(r.relid, RelationGetRelationName(rel));
 	scdc_registration_check(&r, RelationGetDescr(rel), RelationGetRelationName(rel), &schema);
 	relation_close(rel, NoLock);

@@ -53,6 +53,7 @@
 #include "log/rows.h"
 #include "log/schema.h"
 #include "shmem.h"
+#include "sql/resolve.h"
 
 PG_FUNCTION_INFO_V1(streamcdc_track);
 PG_FUNCTION_INFO_V1(streamcdc_untrack);
@@ -87,9 +88,7 @@ check_kind(Oid relid)
 	Oid			nsp;
 
 	if (!HeapTupleIsValid(tuple))
-		ereport(ERROR,
-				(errcode(ERRCODE_UNDEFINED_TABLE),
-				 errmsg("relation with OID %u does not exist", relid)));
+		scdc_undefined_relation(relid);
 	form = (Form_pg_class) GETSTRUCT(tuple);
 	name = pstrdup(NameStr(form->relname));
 	relkind = form->relkind;
@@ -364,7 +363,7 @@ streamcdc_track(PG_FUNCTION_ARGS)
 	if (PG_ARGISNULL(0))
 		ereport(ERROR,
 				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
-				 errmsg("table name must not be null")));
+				 errmsg("table_name must not be null")));
 	relid = PG_GETARG_OID(0);
 	PreventCommandDuringRecovery("stream_track()");
 	PreventCommandIfReadOnly("stream_track()");
@@ -381,9 +380,7 @@ streamcdc_track(PG_FUNCTION_ARGS)
 	LockRelationOid(relid, AccessExclusiveLock);
 	rel = try_relation_open(relid, NoLock);
 	if (rel == NULL)
-		ereport(ERROR,
-				(errcode(ERRCODE_UNDEFINED_TABLE),
-				 errmsg("relation with OID %u does not exist", relid)));
+		scdc_undefined_relation(relid);
 	/* things may have changed while we waited */
 	check_kind(relid);
 	must_be_owner(relid);
@@ -462,16 +459,14 @@ streamcdc_untrack(PG_FUNCTION_ARGS)
 	if (PG_ARGISNULL(0))
 		ereport(ERROR,
 				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
-				 errmsg("table name must not be null")));
+				 errmsg("table_name must not be null")));
 	relid = PG_GETARG_OID(0);
 	PreventCommandDuringRecovery("stream_untrack()");
 	PreventCommandIfReadOnly("stream_untrack()");
 	scdc_require_preload();
 	name = get_rel_name(relid);
 	if (name == NULL)
-		ereport(ERROR,
-				(errcode(ERRCODE_UNDEFINED_TABLE),
-				 errmsg("relation with OID %u does not exist", relid)));
+		scdc_undefined_relation(relid);
 	must_be_owner(relid);
 
 	registry = scdc_table_open(SCDC_REGISTRY, RowExclusiveLock);

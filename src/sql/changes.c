@@ -4,18 +4,21 @@
  *	  Reading a range of a stream: from blocks to change rows.
  *
  * Rows that nothing can net, pair or drop go straight from the block to the
- * caller, one at a time.  That is so for whole commits: those of one event,
- * those of inserts only or deletes only (the baseline above all), since each
- * of them touches a row once, and all of a table without identity.  The other
- * commits go through the collapse, which keeps their rows until the commit
- * ends.  Net changes all go through it, whole commits as above without being
- * netted first.
+ * caller, one at a time.  That is so for whole commits, if no two of their
+ * events are about one row: those of one event, those of inserts only or
+ * deletes only (the baseline above all), and others that lie in one block
+ * and turn out to be so when their identities are looked at; and for all of
+ * a table without identity.  The other commits go through the collapse, which
+ * keeps their rows until the commit ends.  Net changes all go through it, whole
+ * commits as above without being netted first.
  *
  *-------------------------------------------------------------------------
  */
 #include "postgres.h"
 
+#include "common/hashfn.h"
 #include "miscadmin.h"
+#include "port/pg_bitutils.h"
 #include "utils/memutils.h"
 
 #include "log/changelog.h"
@@ -23,17 +26,35 @@
 #include "sql/tapes.h"
 
 #define GARBAGE_MAX		(16 * 1024)
-#define ROW_GARBAGE		256		/* beside the image */
+#define ROW_GARBAGE		256		/* beside its images */
 
-typedef struct ChangeReader
+/* An open-addressing set of hashes, none of which is 0. */
+typedef struct HashSet
+{
+	uint32	   *slots;
+	uint32		nslots;			/* a power of two */
+} HashSet;
+
+struct ScdcChangeReader
 {
 	const ScdcRead *read;
 	ScdcRowSchemas *schemas;
+	ScdcVersionRange range;
 	ScdcDeduplication mode;
 	bool		compute_updates;
-	ScdcPutChange put;
-	void	   *arg;
-	ScdcLogScan *scan;
+	MemoryContext context;
+	MemoryContext row_cxt;		/* garbage of the rows at work */
+	Size		garbage;		/* about as much may be in there */
+
+	/* the event at hand */
+	ScdcLogScan *scan;			/* NULL: the range is empty */
+	ScdcBlockReader *block;		/* NULL: the next one is to be opened */
+	ScdcRowSchema *schema;		/* of its rows */
+	int64		nblocks;		/* opened so far */
+	ScdcBlockPlace start;		/* where the version begins that the event belongs to */
+	ScdcEvent	event;
+	const ScdcVersion *v;
+	bool		held;			/* it waits until the commit before is out */
 
 	/* the commit under way */
 	bool		in_commit;
@@ -43,16 +64,21 @@ typedef struct ChangeReader
 	TimestampTz timestamp;
 	int64		seq;
 
+	/* what goes out */
 	ScdcRowView old_view;
 	ScdcRowView new_view;
-	MemoryContext row_cxt;		/* reset after each row read, and before much garbage of rows put out is in it */
-	Size		garbage;
+	bool		second;			/* new_view is the other half of an update */
+	ScdcChangeType second_type;
+	bool		draining;		/* rows of the collapse */
+	bool		ended;			/* there are no more events */
+	bool		finished;		/* nor rows */
 
 	ScdcCollapse *collapse;		/* NULL: nothing will need it */
 	ScdcRowBuffer old_row;		/* on their way into the collapse */
 	ScdcRowBuffer new_row;
 	ScdcTapes  *tapes;			/* its temporary files */
-} ChangeReader;
+	HashSet		identities;		/* of a commit */
+};
 
 void
 scdc_incomplete_version(const ScdcTarget *target, int64 version)
@@ -74,70 +100,6 @@ gap_version(const ScdcTarget *target, int64 version, ScdcEventKind kind)
 			 errdetail("The table was truncated; which rows that took away was not recorded.") :
 			 errdetail("Changes of this version were not recorded."),
 			 errhint("Read up to the version before, or from the one after.")));
-}
-
-/* ---------------------------------------------------------------------
- * putting rows out
- * ---------------------------------------------------------------------
- */
-
-static void
-put_view(ChangeReader *r, ScdcChangeType type, int64 version, TimestampTz timestamp, ScdcRowView *view)
-{
-	MemoryContext old = MemoryContextSwitchTo(r->row_cxt);
-
-	r->put(type, version, timestamp, view, r->arg);
-	MemoryContextSwitchTo(old);
-
-	/* small rows leave little behind, and a reset costs as much as they do */
-	r->garbage += view->image.len + ROW_GARBAGE;
-	if (r->garbage > GARBAGE_MAX)
-	{
-		MemoryContextReset(r->row_cxt);
-		r->garbage = 0;
-	}
-}
-
-static void
-put_direct(ChangeReader *r, ScdcChangeType type, ScdcRowView *view)
-{
-	put_view(r, type, r->version, r->timestamp, view);
-}
-
-static void
-direct_update(ChangeReader *r)
-{
-	ScdcRowView *before = &r->old_view;
-	ScdcRowView *after = &r->new_view;
-	MemoryContext old = MemoryContextSwitchTo(r->row_cxt);
-	bool		drop;
-	bool		as_update;
-
-	drop = r->mode != SCDC_DEDUP_NONE && scdc_row_view_same_image(before, after);
-	as_update = !drop && r->compute_updates && scdc_row_view_same_identity(before, after);
-	MemoryContextSwitchTo(old);
-	MemoryContextReset(r->row_cxt);
-
-	if (drop)
-		return;
-	put_direct(r, as_update ? SCDC_CHANGE_UPDATE_PREIMAGE : SCDC_CHANGE_DELETE, before);
-	put_direct(r, as_update ? SCDC_CHANGE_UPDATE_POSTIMAGE : SCDC_CHANGE_INSERT, after);
-}
-
-static void
-direct_event(ChangeReader *r, ScdcRowSchema *old_schema, ScdcRowSchema *schema, const ScdcEvent *event)
-{
-	if (event->old_image.data)
-		scdc_row_view_set(&r->old_view, old_schema, event->old_image);
-	if (event->new_image.data)
-		scdc_row_view_set(&r->new_view, schema, event->new_image);
-
-	if (event->old_image.data && event->new_image.data)
-		direct_update(r);
-	else if (event->old_image.data)
-		put_direct(r, SCDC_CHANGE_DELETE, &r->old_view);
-	else
-		put_direct(r, SCDC_CHANGE_INSERT, &r->new_view);
 }
 
 /* ---------------------------------------------------------------------
@@ -166,7 +128,7 @@ collapse_same_identity(const void *a, const void *b, void *arg)
 static bool
 collapse_same_image(const void *a, const void *b, void *arg)
 {
-	ChangeReader *r = arg;
+	ScdcChangeReader *r = arg;
 	const ScdcRow *x = a;
 	const ScdcRow *y = b;
 
@@ -175,22 +137,23 @@ collapse_same_image(const void *a, const void *b, void *arg)
 	return scdc_row_view_same_image(&r->old_view, &r->new_view);
 }
 
-static void
-collapse_emit(const ScdcChangeRow *change, void *arg)
+static bool
+collapse_same_row(const void *a, const void *b, void *arg)
 {
-	ChangeReader *r = arg;
-	const ScdcRow *row = change->row;
+	ScdcChangeReader *r = arg;
+	const ScdcRow *x = a;
+	const ScdcRow *y = b;
 
-	CHECK_FOR_INTERRUPTS();
-	scdc_row_view_set(&r->new_view, row->schema, scdc_row_image(row));
-	put_view(r, change->type, change->version, change->timestamp, &r->new_view);
+	scdc_row_view_set(&r->old_view, x->schema, scdc_row_image(x));
+	scdc_row_view_set(&r->new_view, y->schema, scdc_row_image(y));
+	return scdc_row_view_same_row(&r->old_view, &r->new_view);
 }
 
 /* Comparing rows leaves garbage, which nobody looks at any more here. */
 static void
 collapse_check_interrupts(void *arg)
 {
-	ChangeReader *r = arg;
+	ScdcChangeReader *r = arg;
 
 	CHECK_FOR_INTERRUPTS();
 	MemoryContextReset(r->row_cxt);
@@ -206,11 +169,11 @@ collapse_error(ScdcCollapseError error, const ScdcChangeRow *row, void *arg)
 static void *
 collapse_file_create(void *arg)
 {
-	return scdc_tape_create(((ChangeReader *) arg)->tapes);
+	return scdc_tape_create(((ScdcChangeReader *) arg)->tapes);
 }
 
 static void
-collapse_create(ChangeReader *r)
+collapse_create(ScdcChangeReader *r)
 {
 	ScdcSourceFlags flags = {.carryovers = true, .intermediate = true, .split_updates = true};
 	ScdcCollapseOps ops = {
@@ -218,7 +181,7 @@ collapse_create(ChangeReader *r)
 		.hash = collapse_hash,
 		.same_identity = collapse_same_identity,
 		.same_image = collapse_same_image,
-		.emit = collapse_emit,
+		.same_row = collapse_same_row,
 		.error = collapse_error,
 		.file_create = collapse_file_create,
 		.file_write = scdc_tape_write,
@@ -240,91 +203,38 @@ collapse_create(ChangeReader *r)
 	r->collapse = scdc_collapse_create(&ops, &options);
 }
 
-static void
-collapse_event(ChangeReader *r, ScdcRowSchema *old_schema, ScdcRowSchema *schema, const ScdcEvent *event)
+/* The schema of an event's old image, which is its own in an update that a rewrite of the table made. */
+static inline ScdcRowSchema *
+old_schema_of(const ScdcChangeReader *r, ScdcRowSchema *schema, const ScdcEvent *event)
 {
-	MemoryContext old = MemoryContextSwitchTo(r->row_cxt);
+	return event->old_schema != 0 ? scdc_row_schema(r->schemas, event->old_schema) : schema;
+}
+
+static void
+collapse_event(ScdcChangeReader *r)
+{
+	const ScdcEvent *event = &r->event;
 	ScdcRow    *before = NULL;
 	ScdcRow    *after = NULL;
 
 	if (event->old_image.data)
-		before = scdc_row_make(&r->old_row, old_schema, event->old_image);
+		before = scdc_row_make(&r->old_row, old_schema_of(r, r->schema, event), event->old_image);
 	if (event->new_image.data)
-		after = scdc_row_make(&r->new_row, schema, event->new_image);
+		after = scdc_row_make(&r->new_row, r->schema, event->new_image);
 	if (r->lone)
 		scdc_collapse_lone_event(r->collapse, r->version, r->timestamp, r->seq, before, after);
 	else
 		scdc_collapse_event(r->collapse, r->version, r->timestamp, r->seq, before, after);
-	MemoryContextSwitchTo(old);
-	MemoryContextReset(r->row_cxt);
 }
 
 /* ---------------------------------------------------------------------
- * commits
+ * events
  * ---------------------------------------------------------------------
  */
 
-static void
-run_collapse(ChangeReader *r, void (*step) (ScdcCollapse *))
-{
-	MemoryContext old = MemoryContextSwitchTo(r->row_cxt);
-
-	step(r->collapse);
-	MemoryContextSwitchTo(old);
-	MemoryContextReset(r->row_cxt);
-}
-
-static void
-end_commit(ChangeReader *r)
-{
-	if (!r->in_commit)
-		return;
-	r->in_commit = false;
-	if (!r->direct)
-		run_collapse(r, scdc_collapse_end_commit);
-}
-
-/* Can no two events of the commit be about one row? */
-static bool
-touches_rows_once(const ScdcVersion *counts)
-{
-	if ((uint64) counts->inserts + counts->updates + counts->deletes <= 1)
-		return true;
-	return counts->updates == 0 && (counts->inserts == 0 || counts->deletes == 0);
-}
-
-/* v is the commit's entry in the block where it begins; it may go on in the next ones. */
-static bool
-is_lone(ChangeReader *r, const ScdcVersion *v, const ScdcBlockReader *block)
-{
-	const ScdcStream *stream = r->read->target->stream;
-	ScdcVersion total = *v;
-
-	if (stream->baseline && v->version == stream->base_version)
-		return true;
-	if (!touches_rows_once(v))
-		return false;
-	if (v->version == block->versions[block->nversions - 1].version && scdc_changelog_scan_continues(r->scan))
-		(void) scdc_changelog_version_counts(stream->stream_id, v->version, r->read->snapshot, &total);
-	return touches_rows_once(&total);
-}
-
-static void
-begin_commit(ChangeReader *r, const ScdcVersion *v, const ScdcBlockReader *block, ScdcRowSchema *schema)
-{
-	bool		has_identity = schema != NULL && schema->nkeys > 0;
-
-	r->in_commit = true;
-	r->version = v->version;
-	r->timestamp = v->timestamp;
-	r->seq = 0;
-	r->lone = !has_identity || is_lone(r, v, block);
-	r->direct = !has_identity || (r->lone && r->mode != SCDC_DEDUP_NET_CHANGES);
-}
-
 /* The identity that was recorded has lost a column, or its index, by the time of this version. */
 static void
-check_identity(const ChangeReader *r, const ScdcRowSchema *schema, int64 version)
+check_identity(const ScdcChangeReader *r, const ScdcRowSchema *schema, int64 version)
 {
 	if (schema->nkeys == 0 && (r->compute_updates || r->mode == SCDC_DEDUP_NET_CHANGES))
 		ereport(ERROR,
@@ -335,100 +245,419 @@ check_identity(const ChangeReader *r, const ScdcRowSchema *schema, int64 version
 				 errhint("A column of the identity, or the unique index on it, was dropped. Read up to the version before, or without updates and net changes.")));
 }
 
-static void
-read_event(ChangeReader *r, const ScdcVersion *v, const ScdcBlockReader *block, ScdcRowSchema *schema,
-		   const ScdcEvent *event)
+/* What makes the range unreadable is an event of it. */
+static inline void
+check_event(const ScdcChangeReader *r, const ScdcRowSchema *schema, const ScdcEvent *event, int64 version)
 {
-	ScdcRowSchema *old_schema = schema;
-
-	if (!r->in_commit || r->version != v->version)
-	{
-		end_commit(r);
-		begin_commit(r, v, block, schema);
-	}
-	r->seq++;
-
 	if (event->kind == SCDC_EVENT_TRUNCATE || event->kind == SCDC_EVENT_GAP)
-		gap_version(r->read->target, v->version, event->kind);
+		gap_version(r->read->target, version, event->kind);
 	if (event->flags & SCDC_EVENT_INCOMPLETE)
-		scdc_incomplete_version(r->read->target, v->version);
+		scdc_incomplete_version(r->read->target, version);
 	if (schema == NULL || (event->old_image.data == NULL && event->new_image.data == NULL))
-		elog(ERROR, "event of version " INT64_FORMAT " has no rows", v->version);
-
-	check_identity(r, schema, v->version);
+		elog(ERROR, "event of version " INT64_FORMAT " has no rows", version);
+	check_identity(r, schema, version);
 	if (event->old_schema != 0)
-	{
-		/* an update by a rewrite of the table */
-		old_schema = scdc_row_schema(r->schemas, event->old_schema);
-		check_identity(r, old_schema, v->version);
-	}
-	if ((schema->nkeys == 0 || old_schema->nkeys == 0) && !r->direct)
-	{
-		/* the identity was dropped in the middle of the commit */
-		run_collapse(r, scdc_collapse_end_commit);
-		r->direct = true;
-	}
-	if (r->direct)
-		direct_event(r, old_schema, schema, event);
-	else
-		collapse_event(r, old_schema, schema, event);
+		check_identity(r, scdc_row_schema(r->schemas, event->old_schema), version);
 }
 
-/* False when the range has ended. */
-static bool
-read_block(ChangeReader *r, const ScdcBlockInfo *info, ScdcVersionRange range)
+/* Looks through the blocks of the range that may hold such an event; their plain columns tell which may. */
+static void
+check_range(ScdcChangeReader *r)
 {
-	ScdcBlockReader *block = scdc_changelog_scan_open(r->scan, true);
-	ScdcRowSchema *schema = info->schema_number != 0 ? scdc_row_schema(r->schemas, info->schema_number) : NULL;
-	ScdcEvent	event;
-	const ScdcVersion *v;
+	ScdcLogScan *scan = scdc_changelog_scan_begin(r->read->target->stream->stream_id, r->range.first, r->read->snapshot);
+	ScdcBlockInfo info;
 
-	while (scdc_changelog_scan_event(r->scan, &event, &v))
+	while (scdc_changelog_scan_next(scan, &info) && info.first_version <= r->range.last)
 	{
+		ScdcRowSchema *schema = info.schema_number != 0 ? scdc_row_schema(r->schemas, info.schema_number) : NULL;
+		ScdcEvent	event;
+		const ScdcVersion *v;
+
 		CHECK_FOR_INTERRUPTS();
-		if (v->version < range.first)
+		if (info.flags == 0 && schema != NULL &&
+			(schema->nkeys > 0 || !(r->compute_updates || r->mode == SCDC_DEDUP_NET_CHANGES)))
 			continue;
-		if (v->version > range.last)
-			return false;
-		read_event(r, v, block, schema, &event);
+		(void) scdc_changelog_scan_open(scan, true);
+		while (scdc_changelog_scan_event(scan, &event, &v))
+		{
+			if (v->version >= r->range.first && v->version <= r->range.last)
+				check_event(r, schema, &event, v->version);
+		}
 	}
+	scdc_changelog_scan_end(scan);
+}
+
+/* The next event of the range; false when it has ended. */
+static bool
+fetch_event(ScdcChangeReader *r)
+{
+	for (;;)
+	{
+		if (r->block == NULL)
+		{
+			ScdcBlockInfo info;
+
+			if (!scdc_changelog_scan_next(r->scan, &info) || info.first_version > r->range.last)
+				return false;
+			r->block = scdc_changelog_scan_open(r->scan, true);
+			r->schema = info.schema_number != 0 ? scdc_row_schema(r->schemas, info.schema_number) : NULL;
+			r->nblocks++;
+		}
+		CHECK_FOR_INTERRUPTS();
+		if (r->block->at.left == 0)
+			r->start = r->block->at;
+		if (!scdc_changelog_scan_event(r->scan, &r->event, &r->v))
+			r->block = NULL;
+		else if (r->v->version > r->range.last)
+			return false;
+		else if (r->v->version >= r->range.first)
+			return true;
+	}
+}
+
+/* ---------------------------------------------------------------------
+ * commits
+ * ---------------------------------------------------------------------
+ */
+
+/* Can no two events of the commit be about one row, going by their numbers? */
+static bool
+touches_rows_once(const ScdcVersion *counts)
+{
+	if ((uint64) counts->inserts + counts->updates + counts->deletes <= 1)
+		return true;
+	return counts->updates == 0 && (counts->inserts == 0 || counts->deletes == 0);
+}
+
+static void
+set_clear(HashSet *set, uint32 nhashes, MemoryContext context)
+{
+	uint32		nslots = pg_nextpower2_32(Max(nhashes, 32) * 2);
+
+	if (set->nslots < nslots)
+	{
+		if (set->slots)
+			pfree(set->slots);
+		set->slots = NULL;
+		set->slots = MemoryContextAlloc(context, nslots * sizeof(uint32));
+	}
+	set->nslots = nslots;
+	memset(set->slots, 0, nslots * sizeof(uint32));
+}
+
+/* False if it is in there already. */
+static inline bool
+set_add(HashSet *set, uint32 hash)
+{
+	uint32		value = hash != 0 ? hash : 1;
+	uint32		i = murmurhash32(hash) & (set->nslots - 1);
+
+	while (set->slots[i] != 0)
+	{
+		if (set->slots[i] == value)
+			return false;
+		i = (i + 1) & (set->nslots - 1);
+	}
+	set->slots[i] = value;
 	return true;
 }
 
-void
-scdc_read_changes(const ScdcRead *read, ScdcRowSchemas *schemas, ScdcVersionRange range,
-				  ScdcDeduplication mode, bool compute_updates, ScdcPutChange put, void *arg)
+/*
+ * Do all events of the commit at hand, which lies in this block, have
+ * identities of their own?  Two that share a hash are taken for one.
+ */
+static bool
+has_distinct_identities(ScdcChangeReader *r)
 {
-	ChangeReader r = {
-		.read = read,
-		.schemas = schemas,
-		.mode = mode,
-		.compute_updates = compute_updates,
-		.put = put,
-		.arg = arg,
-	};
-	ScdcBlockInfo info;
+	const ScdcVersion *commit = r->v;
+	uint64		nevents = (uint64) commit->inserts + commit->updates + commit->deletes;
+	bool		distinct = true;
 
+	if (commit->markers > 0 || nevents > SCDC_BLOCK_RAW_MAX)
+		return false;
+	set_clear(&r->identities, (uint32) (nevents + commit->updates), r->context);
+	r->block->at = r->start;
+	for (uint64 i = 0; distinct && i < nevents; i++)
+	{
+		uint32		old_hash = 0;
+		uint32		shared;
+		bool		has_old;
+
+		(void) scdc_changelog_scan_incomplete(r->scan, &r->event, &shared, &r->v);
+		has_old = r->event.old_image.data != NULL;
+		if (has_old)
+		{
+			old_hash = scdc_row_identity_hash(&r->old_row, old_schema_of(r, r->schema, &r->event), r->event.old_image);
+			distinct = set_add(&r->identities, old_hash);
+		}
+		if (!distinct ||
+			(has_old && r->event.old_schema == 0 && scdc_row_identity_shared(r->schema, r->event.old_image, shared)))
+			continue;
+		scdc_changelog_scan_complete(r->scan, &r->event);
+		if (r->event.new_image.data)
+		{
+			uint32		hash = scdc_row_identity_hash(&r->new_row, r->schema, r->event.new_image);
+
+			if (!has_old || hash != old_hash)
+				distinct = set_add(&r->identities, hash);
+		}
+	}
+
+	/* back to the event at hand */
+	r->block->at = r->start;
+	(void) scdc_changelog_scan_event(r->scan, &r->event, &r->v);
+	return distinct;
+}
+
+/* The event at hand is the first of its commit, which may go on in the next blocks. */
+static bool
+is_lone(ScdcChangeReader *r)
+{
+	const ScdcStream *stream = r->read->target->stream;
+	ScdcVersion total = *r->v;
+
+	if (stream->baseline && r->version == stream->base_version)
+		return true;
+	if (r->version == r->block->versions[r->block->nversions - 1].version && scdc_changelog_scan_continues(r->scan))
+	{
+		if (!touches_rows_once(&total))
+			return false;
+		(void) scdc_changelog_version_counts(stream->stream_id, r->version, r->read->snapshot, &total);
+		return touches_rows_once(&total);
+	}
+	if (touches_rows_once(&total))
+		return true;
+
+	/* net changes look rows up in a table for the whole range, which goes better for a commit of them at a time */
+	return r->mode != SCDC_DEDUP_NET_CHANGES && has_distinct_identities(r);
+}
+
+static void
+begin_commit(ScdcChangeReader *r)
+{
+	bool		has_identity = r->schema != NULL && r->schema->nkeys > 0 &&
+	old_schema_of(r, r->schema, &r->event)->nkeys > 0;
+
+	r->in_commit = true;
+	r->version = r->v->version;
+	r->timestamp = r->v->timestamp;
+	r->seq = 0;
+	r->lone = !has_identity || is_lone(r);
+	r->direct = !has_identity || (r->lone && r->mode != SCDC_DEDUP_NET_CHANGES);
+}
+
+static void
+close_commit(ScdcChangeReader *r)
+{
+	if (r->in_commit && !r->direct)
+	{
+		scdc_collapse_close_commit(r->collapse);
+		r->draining = true;
+	}
+	r->in_commit = false;
+}
+
+/* ---------------------------------------------------------------------
+ * rows
+ * ---------------------------------------------------------------------
+ */
+
+static inline void
+put_out(ScdcChangeReader *r, ScdcChange *change, ScdcChangeType type, ScdcRowView *view)
+{
+	change->type = type;
+	change->version = r->version;
+	change->timestamp = r->timestamp;
+	change->view = view;
+}
+
+/* False if nothing is to be seen of the update. */
+static bool
+direct_update(ScdcChangeReader *r, ScdcChange *change)
+{
+	ScdcRowView *before = &r->old_view;
+	ScdcRowView *after = &r->new_view;
+	bool		as_update;
+
+	if (r->mode != SCDC_DEDUP_NONE && scdc_row_view_same_image(before, after))
+		return false;
+	as_update = r->compute_updates && scdc_row_view_same_identity(before, after);
+	r->second = true;
+	r->second_type = as_update ? SCDC_CHANGE_UPDATE_POSTIMAGE : SCDC_CHANGE_INSERT;
+	put_out(r, change, as_update ? SCDC_CHANGE_UPDATE_PREIMAGE : SCDC_CHANGE_DELETE, before);
+	return true;
+}
+
+static bool
+direct_event(ScdcChangeReader *r, ScdcChange *change)
+{
+	const ScdcEvent *event = &r->event;
+
+	if (event->old_image.data)
+		scdc_row_view_set(&r->old_view, old_schema_of(r, r->schema, event), event->old_image);
+	if (event->new_image.data)
+		scdc_row_view_set(&r->new_view, r->schema, event->new_image);
+
+	if (event->old_image.data && event->new_image.data)
+		return direct_update(r, change);
+	if (event->old_image.data)
+		put_out(r, change, SCDC_CHANGE_DELETE, &r->old_view);
+	else
+		put_out(r, change, SCDC_CHANGE_INSERT, &r->new_view);
+	return true;
+}
+
+/* The next row that the collapse has ready. */
+static bool
+collapsed_row(ScdcChangeReader *r, ScdcChange *change)
+{
+	const ScdcChangeRow *next = scdc_collapse_next(r->collapse);
+	const ScdcRow *row;
+
+	if (next == NULL)
+		return false;
+	row = next->row;
+	r->garbage += row->image_len + ROW_GARBAGE;
+	scdc_row_view_set(&r->new_view, row->schema, scdc_row_image(row));
+	change->type = next->type;
+	change->version = next->version;
+	change->timestamp = next->timestamp;
+	change->view = &r->new_view;
+	return true;
+}
+
+/*
+ * Takes one step with the event at hand; true if it led to a row, or at the
+ * end.
+ */
+static bool
+step(ScdcChangeReader *r, ScdcChange *change)
+{
+	if (!r->held && !fetch_event(r))
+	{
+		r->ended = true;
+		close_commit(r);
+		return false;
+	}
+	r->held = false;
+	r->garbage += (Size) r->event.old_image.len + r->event.new_image.len + ROW_GARBAGE;
+	check_event(r, r->schema, &r->event, r->v->version);
+
+	if (r->in_commit &&
+		(r->version != r->v->version ||
+		 (!r->direct && (r->schema->nkeys == 0 || old_schema_of(r, r->schema, &r->event)->nkeys == 0))))
+	{
+		/* the next commit; or the identity was dropped in the middle of this one */
+		close_commit(r);
+		if (r->draining)
+		{
+			r->held = true;
+			return false;
+		}
+	}
+	if (!r->in_commit)
+		begin_commit(r);
+	r->seq++;
+	if (r->direct)
+		return direct_event(r, change);
+	collapse_event(r);
+	return false;
+}
+
+static bool
+next_change(ScdcChangeReader *r, ScdcChange *change)
+{
+	if (r->second)
+	{
+		r->second = false;
+		put_out(r, change, r->second_type, &r->new_view);
+		return true;
+	}
+	for (;;)
+	{
+		/* small rows leave little behind, if anything, and a reset costs as much as they do */
+		if (r->garbage > GARBAGE_MAX)
+		{
+			MemoryContextReset(r->row_cxt);
+			r->garbage = 0;
+		}
+		if (r->draining)
+		{
+			CHECK_FOR_INTERRUPTS();
+			if (collapsed_row(r, change))
+				return true;
+			r->draining = false;
+		}
+		if (r->finished)
+			return false;
+		if (!r->ended)
+		{
+			if (step(r, change))
+				return true;
+			continue;
+		}
+		r->finished = true;
+		if (r->collapse)
+		{
+			scdc_collapse_close_range(r->collapse);
+			r->draining = true;
+		}
+	}
+}
+
+bool
+scdc_changes_next(ScdcChangeReader *r, ScdcChange *change)
+{
+	MemoryContext old = MemoryContextSwitchTo(r->row_cxt);
+	bool		found = next_change(r, change);
+
+	MemoryContextSwitchTo(old);
+	return found;
+}
+
+int64
+scdc_changes_blocks(const ScdcChangeReader *r)
+{
+	return r->nblocks;
+}
+
+ScdcChangeReader *
+scdc_changes_begin(const ScdcRead *read, ScdcRowSchemas *schemas, ScdcVersionRange range,
+				   ScdcDeduplication mode, bool compute_updates)
+{
+	MemoryContext context = AllocSetContextCreate(CurrentMemoryContext, "streamcdc changes", ALLOCSET_DEFAULT_SIZES);
+	MemoryContext old = MemoryContextSwitchTo(context);
+	ScdcChangeReader *r = palloc0(sizeof(ScdcChangeReader));
+
+	r->read = read;
+	r->schemas = schemas;
+	r->range = range;
+	r->mode = mode;
+	r->compute_updates = compute_updates;
+	r->context = context;
 	if (range.first > range.last)
-		return;
-	scdc_row_view_init(&r.old_view);
-	scdc_row_view_init(&r.new_view);
-	r.row_cxt = AllocSetContextCreate(CurrentMemoryContext, "streamcdc row", ALLOCSET_DEFAULT_SIZES);
-	if (read->target->stream->nidentity > 0)
-		collapse_create(&r);
-
-	r.scan = scdc_changelog_scan_begin(read->target->stream->stream_id, range.first, read->snapshot);
-	while (scdc_changelog_scan_next(r.scan, &info) && info.first_version <= range.last)
+		r->ended = r->finished = true;
+	else
 	{
-		if (!read_block(&r, &info, range))
-			break;
+		scdc_row_schemas_range(schemas, range.first, range.last);
+		check_range(r);
+		r->row_cxt = AllocSetContextCreate(context, "streamcdc row", ALLOCSET_DEFAULT_SIZES);
+		scdc_row_view_init(&r->old_view);
+		scdc_row_view_init(&r->new_view);
+		if (read->target->stream->nidentity > 0)
+			collapse_create(r);
+		r->scan = scdc_changelog_scan_begin(read->target->stream->stream_id, range.first, read->snapshot);
 	}
-	scdc_changelog_scan_end(r.scan);
+	MemoryContextSwitchTo(old);
+	return r;
+}
 
-	end_commit(&r);
-	if (r.collapse)
-	{
-		run_collapse(&r, scdc_collapse_finish);
-		scdc_tapes_end(r.tapes);
-	}
+void
+scdc_changes_end(ScdcChangeReader *r)
+{
+	if (r->scan)
+		scdc_changelog_scan_end(r->scan);
+	if (r->tapes)
+		scdc_tapes_end(r->tapes);
+	MemoryContextDelete(r->context);
 }

@@ -15,6 +15,7 @@
  */
 #include "postgres.h"
 
+#include "access/detoast.h"
 #include "access/htup_details.h"
 #include "catalog/pg_type.h"
 #include "nodes/makefuncs.h"
@@ -68,6 +69,7 @@ struct ScdcJsonRows
 	const ScdcTarget *target;
 	MemoryContext context;
 	const char *column;			/* at work */
+	const ScdcRowView *whole;	/* its columns are being put together */
 };
 
 int
@@ -108,10 +110,36 @@ scdc_json_rows_create(const ScdcTarget *target)
 	return json;
 }
 
+/* The column whose value takes the most room. */
+static const char *
+largest_column(const ScdcRowView *view)
+{
+	const JsonPlan *plan = view->schema->plan;
+	TupleDesc	desc = view->schema->schema->image_desc;
+	const char *largest = NULL;
+	Size		most = 0;
+
+	for (int i = 0; i < plan->ncolumns; i++)
+	{
+		int			attno = plan->columns[i].image_attno;
+		Size		size;
+
+		if (view->isnull[attno] || TupleDescAttr(desc, attno)->attlen != -1)
+			continue;
+		size = toast_raw_datum_size(view->values[attno]);
+		if (size > most)
+		{
+			most = size;
+			largest = plan->columns[i].name;
+		}
+	}
+	return largest;
+}
+
 const char *
 scdc_json_rows_column(const ScdcJsonRows *json)
 {
-	return json->column;
+	return json->whole ? largest_column(json->whole) : json->column;
 }
 
 /* The cases of to_jsonb (jsonb_categorize_type in the server), with strings told apart by how to get them. */
@@ -315,8 +343,7 @@ set_stored(JsonbValue *result, const ScdcRowView *view, int attno)
 	if (view->isnull[attno])
 		ereport(ERROR,
 				(errcode(ERRCODE_DATA_EXCEPTION),
-				 errmsg("value could not be converted to jsonb when it was captured"),
-				 errhint("The typed form of stream_changes does not need that.")));
+				 errmsg("value could not be converted to jsonb when it was captured")));
 	stored = TextDatumGetCString(view->values[attno]);
 	set_jsonb(result, DatumGetJsonbP(DirectFunctionCall1(jsonb_in, CStringGetDatum(stored))));
 }
@@ -390,6 +417,7 @@ scdc_json_row(ScdcJsonRows *json, ScdcRowView *view)
 {
 	JsonPlan   *plan = view->schema->plan;
 	JsonbValue	object;
+	Jsonb	   *result;
 
 	if (plan == NULL)
 		plan = view->schema->plan = plan_create(json, view->schema->schema);
@@ -413,5 +441,8 @@ scdc_json_row(ScdcJsonRows *json, ScdcRowView *view)
 	object.type = jbvObject;
 	object.val.object.nPairs = plan->ncolumns;
 	object.val.object.pairs = plan->pairs;
-	return PointerGetDatum(JsonbValueToJsonb(&object));
+	json->whole = view;
+	result = JsonbValueToJsonb(&object);
+	json->whole = NULL;
+	return PointerGetDatum(result);
 }

@@ -22,7 +22,7 @@ extern ScdcJsonRows *scdc_json_rows_create(const ScdcTarget *target);
  */
 extern Datum scdc_json_row(ScdcJsonRows *json, ScdcRowView *view);
 
-/* Name of the column that an error under way belongs to; NULL if none. */
+/* Name of the column that an error under way belongs to, of a row that is too large the largest; NULL if none. */
 extern const char *scdc_json_rows_column(const ScdcJsonRows *json);
 
 /*

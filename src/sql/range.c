@@ -11,6 +11,7 @@
  */
 #include "postgres.h"
 
+#include "mb/pg_wchar.h"
 #include "utils/builtins.h"
 #include "utils/formatting.h"
 #include "utils/timestamp.h"
@@ -52,6 +53,7 @@ deduplication_mode(char *word)
 		return SCDC_DEDUP_DROP_CARRYOVERS;
 	if (pg_strcasecmp(word, "netChanges") == 0)
 		return SCDC_DEDUP_NET_CHANGES;
+	word[pg_mbcliplen(word, strlen(word), NAMEDATALEN)] = '\0';
 	ereport(ERROR,
 			(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 			 errmsg("invalid value for \"deduplication_mode\": \"%s\"", asc_tolower(word, strlen(word))),
@@ -87,6 +89,29 @@ set_bounds(ScdcRange *range, FunctionCallInfo fcinfo, ScdcRangeKind kind, int st
 			range->last--;
 	}
 	range->empty |= range->first > range->last;
+}
+
+static void
+check_table_given(FunctionCallInfo fcinfo)
+{
+	if (PG_ARGISNULL(0))
+		ereport(ERROR,
+				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
+				 errmsg("table_name must not be null")));
+}
+
+char *
+scdc_table_name_arg(FunctionCallInfo fcinfo)
+{
+	check_table_given(fcinfo);
+	return text_to_cstring(PG_GETARG_TEXT_PP(0));
+}
+
+Oid
+scdc_table_arg(FunctionCallInfo fcinfo)
+{
+	check_table_given(fcinfo);
+	return PG_GETARG_OID(0);
 }
 
 void

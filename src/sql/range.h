@@ -47,6 +47,10 @@ typedef struct ScdcVersionRange
 	int64		last;			/* PG_INT64_MAX: to the newest */
 } ScdcVersionRange;
 
+/* The first argument, text or regclass, of a function that names its table so.  Raises 22004 if it is null. */
+extern char *scdc_table_name_arg(FunctionCallInfo fcinfo);
+extern Oid	scdc_table_arg(FunctionCallInfo fcinfo);
+
 /*
  * Reads the arguments from starting_version (number 1) on; a function may
  * have the version bounds only, all bounds, or bounds and modes.  Raises 22023

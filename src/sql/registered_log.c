@@ -42,8 +42,10 @@
 #include "utils/typcache.h"
 
 #include "sql/json_row.h"
+#include "sql/key_sample.h"
 #include "sql/registered_log.h"
 #include "sql/resolve.h"
+#include "sql/row_error.h"
 #include "sql/tapes.h"
 
 /* Rows are fetched as many at a time as take about this much memory. */
@@ -58,6 +60,8 @@ typedef struct Key
 	FmgrInfo	equal;
 	bool		has_hash;
 	FmgrInfo	hash;
+	ScdcKeySample *sample;		/* in the place of a hash function */
+	const char *expression;		/* in the query */
 } Key;
 
 /* A row in the collapse: bytes without pointers. */
@@ -113,6 +117,28 @@ typedef struct LogReader
  * ---------------------------------------------------------------------
  */
 
+static void
+jsonb_error(void *arg)
+{
+	LogReader  *r = arg;
+	AttrNumber	version = r->attno_of[r->schema.commit_version - 1];
+
+	if (!r->isnull[version - 1] && !r->schema.text_versions)
+		scdc_row_error(NULL, DatumGetInt64(r->values[version - 1]), true);
+}
+
+static Datum
+row_to_jsonb(LogReader *r, Datum row)
+{
+	ErrorContextCallback context = {.previous = error_context_stack, .callback = jsonb_error, .arg = r};
+	Datum		result;
+
+	error_context_stack = &context;
+	result = FunctionCall1(&r->to_jsonb, row);
+	error_context_stack = context.previous;
+	return result;
+}
+
 static Datum
 make_row(LogReader *r, Datum change_type, bool change_type_isnull)
 {
@@ -133,7 +159,7 @@ make_row(LogReader *r, Datum change_type, bool change_type_isnull)
 	}
 	tuple = heap_form_tuple(r->row_desc, r->row_values, r->row_isnull);
 	row = HeapTupleGetDatum(tuple);
-	return r->typed ? row : FunctionCall1(&r->to_jsonb, row);
+	return r->typed ? row : row_to_jsonb(r, row);
 }
 
 /* In row_cxt.  type: what to call it; SCDC_CHANGE_OTHER: as it calls itself. */
@@ -374,9 +400,10 @@ hash_row_id(LogReader *r, HeapTuple tuple)
 		Datum		value = heap_getattr(tuple, key->attno, r->desc, &isnull);
 		uint32		one = 0;
 
-		/* a type without hash function contributes nothing: slow, but right */
 		if (!isnull && key->has_hash)
 			one = DatumGetUInt32(FunctionCall1Coll(&key->hash, key->collation, value));
+		else if (!isnull && key->sample)
+			one = scdc_key_sample_hash(key->sample, value);
 		hash = hash_combine(hash, one);
 	}
 	return hash;
@@ -519,6 +546,9 @@ select_key(LogReader *r, StringInfo list, AttrNumber *n, const ScdcReference *re
 	key->has_hash = OidIsValid(cache->hash_proc_finfo.fn_oid);
 	if (key->has_hash)
 		fmgr_info_copy(&key->hash, &cache->hash_proc_finfo, r->context);
+	else
+		key->sample = scdc_key_sample_create(ref->type, key->collation);
+	key->expression = ref->expression;
 }
 
 /* What to select; fills the parts of the reader that depend on it. */
@@ -574,8 +604,9 @@ where_clause(const ScdcRange *range)
 	return psprintf(" WHERE l.%s OPERATOR(pg_catalog.>=) $1 AND l.%s OPERATOR(pg_catalog.<=) $2", column, column);
 }
 
+/* order: ORDER BY clause or "" */
 static Portal
-open_cursor(LogReader *r, const char *select, const ScdcRange *range)
+open_cursor(LogReader *r, const char *select, const ScdcRange *range, const char *order)
 {
 	Oid			relid = r->registration->relid;
 	Oid			type = range->kind == SCDC_RANGE_TIMESTAMPS ? TIMESTAMPTZOID : INT8OID;
@@ -586,14 +617,40 @@ open_cursor(LogReader *r, const char *select, const ScdcRange *range)
 	Portal		portal;
 
 	initStringInfo(&query);
-	appendStringInfo(&query, "SELECT %s FROM %s AS l%s ORDER BY l._commit_version, pg_catalog.row_number() OVER ()",
+	appendStringInfo(&query, "SELECT %s FROM %s AS l%s%s",
 					 select,
 					 quote_qualified_identifier(get_namespace_name(get_rel_namespace(relid)), get_rel_name(relid)),
-					 where_clause(range));
+					 where_clause(range), order);
 	portal = SPI_cursor_open_with_args(NULL, query.data, nargs, types, values, NULL, true, CURSOR_OPT_NO_SCROLL);
 	if (portal == NULL)
 		elog(ERROR, "could not open a cursor: %s", SPI_result_code_string(SPI_result));
 	return portal;
+}
+
+/* One more query, for row ids that can be sorted but not hashed. */
+static void
+sample_key(LogReader *r, Key *key, const ScdcRange *range)
+{
+	Portal		portal = open_cursor(r, key->expression, range, "");
+
+	for (;;)
+	{
+		SPI_cursor_fetch(portal, true, FETCH_MAX_ROWS);
+		if (SPI_processed == 0)
+			break;
+		for (uint64 i = 0; i < SPI_processed; i++)
+		{
+			bool		isnull;
+			Datum		value = SPI_getbinval(SPI_tuptable->vals[i], SPI_tuptable->tupdesc, 1, &isnull);
+
+			CHECK_FOR_INTERRUPTS();
+			if (!isnull)
+				scdc_key_sample_add(key->sample, value);
+		}
+		SPI_freetuptable(SPI_tuptable);
+	}
+	SPI_cursor_close(portal);
+	scdc_key_sample_finish(key->sample);
 }
 
 /* ---------------------------------------------------------------------
@@ -689,6 +746,7 @@ run_query(LogReader *r, const ScdcReadOptions *options)
 	MemoryContext old = CurrentMemoryContext;
 	char	   *select = select_list(r);
 	int			nestlevel = NewGUCNestLevel();
+	bool		passes = r->passes.drop_carryovers || r->passes.detect_updates || r->passes.net_changes;
 	Portal		portal;
 
 	prepare_output(r);
@@ -697,13 +755,17 @@ run_query(LogReader *r, const ScdcReadOptions *options)
 	(void) set_config_option("synchronize_seqscans", "off", PGC_USERSET, PGC_S_SESSION, GUC_ACTION_SAVE, true, 0, false);
 	if (SPI_connect() != SPI_OK_CONNECT)
 		elog(ERROR, "SPI_connect failed");
-	portal = open_cursor(r, select, &options->range);
+	for (int i = 0; passes && i < r->nkeys; i++)
+		if (r->keys[i].sample)
+			sample_key(r, &r->keys[i], &options->range);
+	portal = open_cursor(r, select, &options->range,
+						 " ORDER BY l._commit_version, pg_catalog.row_number() OVER ()");
 
 	MemoryContextSwitchTo(old);
 	r->desc = CreateTupleDescCopy(portal->tupDesc);
 	r->values = palloc(r->desc->natts * sizeof(Datum));
 	r->isnull = palloc(r->desc->natts * sizeof(bool));
-	if (r->passes.drop_carryovers || r->passes.detect_updates || r->passes.net_changes)
+	if (passes)
 		collapse_create(r, options);
 	read_rows(r, portal);
 

@@ -13,6 +13,7 @@
 #include <ctype.h>
 
 #include "access/htup_details.h"
+#include "access/transam.h"
 #include "catalog/namespace.h"
 #include "catalog/objectaddress.h"
 #include "catalog/pg_class.h"
@@ -135,6 +136,15 @@ dropped_target(ScdcStream *stream)
 	return target;
 }
 
+void
+scdc_undefined_relation(Oid relid)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_UNDEFINED_TABLE),
+			 errmsg("relation with OID %u does not exist", relid),
+			 errdetail("Error condition: TABLE_OR_VIEW_NOT_FOUND.")));
+}
+
 static void undefined_table(const char *name) pg_attribute_noreturn();
 
 static void
@@ -146,10 +156,21 @@ undefined_table(const char *name)
 			 errdetail("Error condition: TABLE_OR_VIEW_NOT_FOUND.")));
 }
 
+/* Is it of a kind that stream_track takes? */
+static bool
+may_be_tracked(Oid relid)
+{
+	char		relkind = get_rel_relkind(relid);
+
+	return (relkind == RELKIND_RELATION || relkind == RELKIND_PARTITIONED_TABLE) &&
+		get_rel_persistence(relid) == RELPERSISTENCE_PERMANENT &&
+		relid >= FirstNormalObjectId &&
+		get_rel_namespace(relid) != get_namespace_oid("streamcdc", true);
+}
+
 void
 scdc_not_tracked(Oid relid, const char *name, Snapshot snapshot)
 {
-	char		relkind = get_rel_relkind(relid);
 	char	   *hint = NULL;
 
 	if (scdc_registration_find(relid, snapshot))
@@ -158,7 +179,7 @@ scdc_not_tracked(Oid relid, const char *name, Snapshot snapshot)
 				 errmsg("\"%s\" is a registered change log, not a tracked table", name),
 				 errdetail("Error condition: UNSUPPORTED_FEATURE.CHANGE_DATA_CAPTURE_ON_RELATION."),
 				 errhint("It can be read with stream_changes.")));
-	if (relkind == RELKIND_RELATION || relkind == RELKIND_PARTITIONED_TABLE)
+	if (may_be_tracked(relid))
 	{
 		RangeVar   *rv = makeRangeVar(get_namespace_name(get_rel_namespace(relid)), get_rel_name(relid), -1);
 		ScdcStream *dropped = find_dropped(rv, 0, snapshot);
@@ -217,10 +238,7 @@ scdc_resolve_relid(Oid relid, Snapshot snapshot)
 	char	   *name;
 
 	if (!OidIsValid(relid) || get_rel_name(relid) == NULL)
-		ereport(ERROR,
-				(errcode(ERRCODE_UNDEFINED_TABLE),
-				 errmsg("relation with OID %u does not exist", relid),
-				 errdetail("Error condition: TABLE_OR_VIEW_NOT_FOUND.")));
+		scdc_undefined_relation(relid);
 	name = scdc_relation_name(relid);
 	check_rights(relid, name);
 

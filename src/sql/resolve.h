@@ -34,6 +34,9 @@ extern ScdcTarget *scdc_resolve_relid(Oid relid, Snapshot snapshot);
  */
 extern Oid	scdc_name_relid(const char *name);
 
+/* Raises 42P01. */
+extern void scdc_undefined_relation(Oid relid) pg_attribute_noreturn();
+
 /* Has the relation a stream, be it one that was given up? */
 extern bool scdc_is_tracked(Oid relid, Snapshot snapshot);
 

@@ -7,7 +7,8 @@
  * Identities are compared by the default equality of each column's type,
  * under the column's collation, NULL being equal to NULL.  Values that are
  * stored as text are turned back into values of their type for that, except
- * enums, whose labels are as good and may have been renamed since.
+ * enums, whose labels are as good; those that were renamed since are compared
+ * by the name they have today.
  *
  *-------------------------------------------------------------------------
  */
@@ -18,6 +19,7 @@
 #include "catalog/pg_collation.h"
 #include "catalog/pg_type.h"
 #include "common/hashfn.h"
+#include "miscadmin.h"
 #include "utils/builtins.h"
 #include "utils/datum.h"
 #include "utils/fmgroids.h"
@@ -27,6 +29,8 @@
 #include "utils/typcache.h"
 
 #include "log/changelog.h"
+#include "sql/key_sample.h"
+#include "sql/old_text.h"
 #include "sql/row.h"
 
 struct ScdcRowSchemas
@@ -36,6 +40,12 @@ struct ScdcRowSchemas
 	MemoryContext context;
 	List	   *list;			/* of ScdcRowSchema */
 	ScdcRowSchema *recent;
+
+	/* of identity columns without hash function; NULL: others */
+	ScdcKeySample *samples[INDEX_MAX_KEYS];
+	bool		sampled;
+	int64		first;			/* where they come from */
+	int64		last;
 };
 
 /* An image starts here in a heap tuple (image.h). */
@@ -101,13 +111,16 @@ key_column_init(ScdcKeyColumn *key, const ScdcColumn *column, MemoryContext cont
 		{
 			Oid			base = getBaseType(column->type);
 
+			key->old_text = scdc_old_text_create(column->type_parts, column->type, column->type, true);
 			if (!type_is_enum(base))
+				type = base;
+			if (!type_is_enum(base) || key->old_text)
 			{
 				Oid			input;
 
-				getTypeInputInfo(base, &input, &key->input_param);
+				getTypeInputInfo(type, &input, &key->input_param);
 				fmgr_info_cxt(input, &key->input, context);
-				key->input_type = type = base;
+				key->input_type = type;
 			}
 		}
 		if (type == TEXTOID)
@@ -138,7 +151,31 @@ scdc_row_schemas_create(const ScdcStream *stream, Snapshot snapshot)
 	schemas->stream = stream;
 	schemas->snapshot = snapshot;
 	schemas->context = CurrentMemoryContext;
+	schemas->first = PG_INT64_MIN;
+	schemas->last = PG_INT64_MAX;
 	return schemas;
+}
+
+void
+scdc_row_schemas_range(ScdcRowSchemas *schemas, int64 first, int64 last)
+{
+	schemas->first = first;
+	schemas->last = last;
+}
+
+/* For a key that can be sorted only. */
+static void
+find_sample(ScdcRowSchemas *schemas, ScdcKeyColumn *key, int number, Oid type)
+{
+	ScdcKeySample **sample = &schemas->samples[number];
+
+	if (*sample == NULL)
+		*sample = scdc_key_sample_create(type, key->collation);
+	if (*sample && scdc_key_sample_fits(*sample, type, key->collation))
+	{
+		key->schemas = schemas;
+		key->number = number;
+	}
 }
 
 static void
@@ -158,6 +195,24 @@ find_fixed_columns(ScdcRowSchema *row_schema)
 		row_schema->fixed_offset[i] = offset;
 		row_schema->nfixed++;
 		offset += att->attlen;
+	}
+}
+
+static void
+find_fixed_keys(ScdcRowSchema *row_schema)
+{
+	row_schema->has_fixed_keys = row_schema->nkeys > 0;
+	for (int i = 0; i < row_schema->nkeys; i++)
+	{
+		const ScdcKeyColumn *key = &row_schema->keys[i];
+
+		if (key->image_attno >= row_schema->nfixed || OidIsValid(key->input_type) ||
+			(key->kind != SCDC_KEY_DATUM && key->kind != SCDC_KEY_FIXED))
+		{
+			row_schema->has_fixed_keys = false;
+			return;
+		}
+		row_schema->fixed_keys_end = Max(row_schema->fixed_keys_end, row_schema->fixed_offset[key->image_attno] + key->typlen);
 	}
 }
 
@@ -190,8 +245,12 @@ read_row_schema(ScdcRowSchemas *schemas, int32 number)
 			return result;
 		if (OidIsValid(result->keys[i].input_type))
 			result->has_parsed_keys = true;
+		if (result->keys[i].kind == SCDC_KEY_OPERATOR && !result->keys[i].has_hash)
+			find_sample(schemas, &result->keys[i], i,
+						OidIsValid(result->keys[i].input_type) ? result->keys[i].input_type : column->raw_type);
 	}
 	result->nkeys = stream->nidentity;
+	find_fixed_keys(result);
 	return result;
 }
 
@@ -282,13 +341,41 @@ scdc_row_view_split(ScdcRowView *view)
 	view->is_split = true;
 }
 
+/*
+ * Where the columns of a fixed length begin in an image, if they stand at
+ * their offsets there and all of them are inside; 0 otherwise.  The bytes are not aligned.
+ */
+static inline Size
+fixed_columns_start(const ScdcRowSchema *row_schema, ScdcBytes image)
+{
+	uint16		infomask;
+	uint8		hoff;
+	int			last = row_schema->nfixed - 1;
+
+	if (image.len < SizeofHeapTupleHeader - IMAGE_OFFSET || last < 0)
+		return 0;
+	memcpy(&infomask, image.data + offsetof(HeapTupleHeaderData, t_infomask) - IMAGE_OFFSET, sizeof(infomask));
+	memcpy(&hoff, image.data + offsetof(HeapTupleHeaderData, t_hoff) - IMAGE_OFFSET, sizeof(hoff));
+	if ((infomask & HEAP_HASNULL) != 0 || hoff < SizeofHeapTupleHeader)
+		return 0;
+	if (hoff - IMAGE_OFFSET + (Size) row_schema->fixed_offset[last] +
+		TupleDescAttr(row_schema->schema->image_desc, last)->attlen > image.len)
+		return 0;
+	return hoff - IMAGE_OFFSET;
+}
+
 /* What is compared of a key column: the stored datum, or what its text means. */
 static Datum
 key_datum(ScdcKeyColumn *key, Datum stored)
 {
-	if (OidIsValid(key->input_type))
-		return InputFunctionCall(&key->input, TextDatumGetCString(stored), key->input_param, -1);
-	return stored;
+	char	   *string;
+
+	if (!OidIsValid(key->input_type))
+		return stored;
+	string = TextDatumGetCString(stored);
+	if (key->old_text)
+		string = scdc_old_text_convert(key->old_text, string);
+	return InputFunctionCall(&key->input, string, key->input_param, -1);
 }
 
 /* The value's bytes; *copied is what to free, or NULL. */
@@ -355,6 +442,74 @@ hash_varlena(Datum value)
 	return hash;
 }
 
+static void
+sample_row(ScdcRowSchemas *schemas, ScdcRowView *view)
+{
+	ScdcRowSchema *schema = view->schema;
+
+	scdc_row_view_split(view);
+	for (int i = 0; i < schema->nkeys; i++)
+	{
+		ScdcKeyColumn *key = &schema->keys[i];
+
+		if (key->schemas && !view->isnull[key->image_attno])
+			scdc_key_sample_add(schemas->samples[i], key_datum(key, view->values[key->image_attno]));
+	}
+}
+
+/* One more scan of the log, for the keys that need it. */
+static void
+take_samples(ScdcRowSchemas *schemas)
+{
+	MemoryContext cxt = AllocSetContextCreate(schemas->context, "streamcdc key sampling", ALLOCSET_DEFAULT_SIZES);
+	MemoryContext row_cxt = AllocSetContextCreate(cxt, "streamcdc row", ALLOCSET_DEFAULT_SIZES);
+	MemoryContext old = MemoryContextSwitchTo(cxt);
+	ScdcLogScan *scan = scdc_changelog_scan_begin(schemas->stream->stream_id, schemas->first, schemas->snapshot);
+	ScdcRowView view;
+	ScdcBlockInfo info;
+	ScdcEvent	event;
+	const ScdcVersion *v;
+
+	scdc_row_view_init(&view);
+	while (scdc_changelog_scan_next(scan, &info) && info.first_version <= schemas->last)
+	{
+		ScdcRowSchema *schema = info.schema_number != 0 ? scdc_row_schema(schemas, info.schema_number) : NULL;
+
+		if (schema == NULL || schema->nkeys == 0)
+			continue;
+		scdc_changelog_scan_open(scan, true);
+		while (scdc_changelog_scan_event(scan, &event, &v))
+		{
+			ScdcBytes	image = event.new_image.data ? event.new_image : event.old_image;
+
+			CHECK_FOR_INTERRUPTS();
+			if (image.data == NULL || v->version < schemas->first || v->version > schemas->last)
+				continue;
+			scdc_row_view_set(&view, schema, image);
+			MemoryContextSwitchTo(row_cxt);
+			sample_row(schemas, &view);
+			MemoryContextSwitchTo(cxt);
+			MemoryContextReset(row_cxt);
+		}
+	}
+	scdc_changelog_scan_end(scan);
+	MemoryContextSwitchTo(old);
+	MemoryContextDelete(cxt);
+
+	for (int i = 0; i < schemas->stream->nidentity; i++)
+		if (schemas->samples[i])
+			scdc_key_sample_finish(schemas->samples[i]);
+	schemas->sampled = true;
+}
+
+static uint32
+hash_by_sample(ScdcKeyColumn *key, Datum value)
+{
+	if (!key->schemas->sampled)
+		take_samples(key->schemas);
+	return scdc_key_sample_hash(key->schemas->samples[key->number], value);
+}
+
 static inline uint32
 hash_key_datum(ScdcKeyColumn *key, Datum value)
 {
@@ -369,8 +524,24 @@ hash_key_datum(ScdcKeyColumn *key, Datum value)
 		case SCDC_KEY_OPERATOR:
 			break;
 	}
-	/* a type without hash function contributes nothing: slow, but right */
-	return key->has_hash ? DatumGetUInt32(FunctionCall1Coll(&key->hash, key->collation, value)) : 0;
+	if (key->has_hash)
+		return DatumGetUInt32(FunctionCall1Coll(&key->hash, key->collation, value));
+	/* (0: a record with a column that can be hashed and one that can be sorted, and the like: slow, but right) */
+	return key->schemas ? hash_by_sample(key, value) : 0;
+}
+
+static bool
+same_fixed_keys(const ScdcRowSchema *schema, const char *a, const char *b)
+{
+	for (int i = 0; i < schema->nkeys; i++)
+	{
+		const ScdcKeyColumn *key = &schema->keys[i];
+		int			offset = schema->fixed_offset[key->image_attno];
+
+		if (memcmp(a + offset, b + offset, key->typlen) != 0)
+			return false;
+	}
+	return true;
 }
 
 /*
@@ -389,13 +560,23 @@ same_operator(const ScdcKeyColumn *a, const ScdcKeyColumn *b)
 bool
 scdc_row_view_same_identity(ScdcRowView *a, ScdcRowView *b)
 {
-	if (a->schema->nkeys != b->schema->nkeys)
+	ScdcRowSchema *schema = a->schema;
+
+	if (schema->nkeys != b->schema->nkeys)
 		return false;
+	if (schema->has_fixed_keys && schema == b->schema)
+	{
+		Size		astart = fixed_columns_start(schema, a->image);
+		Size		bstart = fixed_columns_start(schema, b->image);
+
+		if (astart != 0 && bstart != 0)
+			return same_fixed_keys(schema, a->image.data + astart, b->image.data + bstart);
+	}
 	scdc_row_view_split(a);
 	scdc_row_view_split(b);
-	for (int i = 0; i < a->schema->nkeys; i++)
+	for (int i = 0; i < schema->nkeys; i++)
 	{
-		ScdcKeyColumn *key = &a->schema->keys[i];
+		ScdcKeyColumn *key = &schema->keys[i];
 		ScdcKeyColumn *other = &b->schema->keys[i];
 		int			n = key->image_attno;
 		int			m = other->image_attno;
@@ -408,6 +589,14 @@ scdc_row_view_same_identity(ScdcRowView *a, ScdcRowView *b)
 			return false;
 	}
 	return true;
+}
+
+/* Are values of a column, which neither schema has dropped, stored alike? */
+static bool
+same_storage(const ScdcColumn *x, const ScdcColumn *y)
+{
+	return x->storage == y->storage && x->raw_type == y->raw_type &&
+		x->attlen == y->attlen && x->attbyval == y->attbyval;
 }
 
 /* Do two schemas have the same columns, laid out alike? */
@@ -423,43 +612,51 @@ same_columns(const ScdcSchema *a, const ScdcSchema *b)
 
 		if (x->dropped != y->dropped)
 			return false;
-		if (!x->dropped &&
-			(x->storage != y->storage || x->raw_type != y->raw_type ||
-			 x->image_attno != y->image_attno || x->attlen != y->attlen || x->attbyval != y->attbyval))
+		if (!x->dropped && (!same_storage(x, y) || x->image_attno != y->image_attno))
 			return false;
 	}
 	return true;
 }
 
 /*
- * Do two images differ in a column that can be compared where it stands?
- * Most updates that change something are told so, without the rows being
- * split.  Both are at least as long as a header, and of one schema.
+ * Do two images of one schema differ in a column that can be compared where
+ * it stands?  Most updates that change something are told so, without the
+ * rows being split.
  */
 static bool
 differ_in_fixed_column(const ScdcRowSchema *row_schema, ScdcBytes a, ScdcBytes b)
 {
-	const HeapTupleHeaderData *x = (const HeapTupleHeaderData *) (a.data - IMAGE_OFFSET);
-	const HeapTupleHeaderData *y = (const HeapTupleHeaderData *) (b.data - IMAGE_OFFSET);
 	TupleDesc	desc = row_schema->schema->image_desc;
-	Size		start;
+	Size		astart;
+	Size		bstart;
 
-	if (a.len < SizeofHeapTupleHeader - IMAGE_OFFSET || b.len < SizeofHeapTupleHeader - IMAGE_OFFSET)
+	if (row_schema->has_dropped)
 		return false;
-	if ((x->t_infomask | y->t_infomask) & HEAP_HASNULL || x->t_hoff != y->t_hoff || x->t_hoff < IMAGE_OFFSET)
+	astart = fixed_columns_start(row_schema, a);
+	bstart = fixed_columns_start(row_schema, b);
+	if (astart == 0 || bstart == 0)
 		return false;
-	start = x->t_hoff - IMAGE_OFFSET;
 	for (int i = 0; i < row_schema->nfixed; i++)
 	{
-		Size		offset = start + row_schema->fixed_offset[i];
-		Size		len = TupleDescAttr(desc, i)->attlen;
+		int			offset = row_schema->fixed_offset[i];
 
-		if (offset + len > a.len || offset + len > b.len)
-			return false;		/* damaged; splitting it will tell */
-		if (memcmp(a.data + offset, b.data + offset, len) != 0)
-			return !row_schema->has_dropped;
+		if (memcmp(a.data + astart + offset, b.data + bstart + offset, TupleDescAttr(desc, i)->attlen) != 0)
+			return true;
 	}
 	return false;
+}
+
+/* Both split.  The column is stored alike in both. */
+static bool
+same_value(const ScdcRowView *a, const ScdcColumn *x, const ScdcRowView *b, const ScdcColumn *y)
+{
+	int			m = x->image_attno;
+	int			n = y->image_attno;
+	Form_pg_attribute att = TupleDescAttr(a->schema->schema->image_desc, m);
+
+	if (a->isnull[m] || b->isnull[n])
+		return a->isnull[m] == b->isnull[n];
+	return datum_image_eq(a->values[m], b->values[n], att->attbyval, att->attlen);
 }
 
 bool
@@ -486,17 +683,31 @@ scdc_row_view_same_image(ScdcRowView *a, ScdcRowView *b)
 	for (int i = 0; i < schema->ncolumns; i++)
 	{
 		const ScdcColumn *column = &schema->columns[i];
-		int			n = column->image_attno;
-		Form_pg_attribute att = TupleDescAttr(schema->image_desc, n);
 
-		if (column->dropped)
-			continue;
-		if (a->isnull[n] || b->isnull[n])
-		{
-			if (a->isnull[n] != b->isnull[n])
-				return false;
-		}
-		else if (!datum_image_eq(a->values[n], b->values[n], att->attbyval, att->attlen))
+		if (!column->dropped && !same_value(a, column, b, &b->schema->schema->columns[i]))
+			return false;
+	}
+	return true;
+}
+
+bool
+scdc_row_view_same_row(ScdcRowView *a, ScdcRowView *b)
+{
+	const ScdcSchema *s = a->schema->schema;
+	const ScdcSchema *t = b->schema->schema;
+
+	if (s == t)
+		return scdc_row_view_same_image(a, b);
+	scdc_row_view_split(a);
+	scdc_row_view_split(b);
+	for (int i = 0; i < Min(s->ncolumns, t->ncolumns); i++)
+	{
+		const ScdcColumn *x = &s->columns[i];
+		const ScdcColumn *y = &t->columns[i];
+
+		/* the text of a value whose type was altered is another one */
+		if (!x->dropped && !y->dropped && same_storage(x, y) && scdc_column_same_parts(x, y) &&
+			!same_value(a, x, b, y))
 			return false;
 	}
 	return true;
@@ -655,6 +866,41 @@ scdc_row_make(ScdcRowBuffer *buffer, ScdcRowSchema *schema, ScdcBytes image)
 	}
 	row->hash = hash;
 	return row;
+}
+
+bool
+scdc_row_identity_shared(const ScdcRowSchema *schema, ScdcBytes image, uint32 shared)
+{
+	Size		start = schema->has_fixed_keys ? fixed_columns_start(schema, image) : 0;
+
+	/* the columns stand where they do in the other image, too, since the headers are equal */
+	return start != 0 && shared >= start + schema->fixed_keys_end;
+}
+
+uint32
+scdc_row_identity_hash(ScdcRowBuffer *buffer, ScdcRowSchema *schema, ScdcBytes image)
+{
+	Size		start = schema->has_fixed_keys ? fixed_columns_start(schema, image) : 0;
+	uint32		hash = 0;
+
+	if (start == 0)
+		return scdc_row_make(buffer, schema, image)->hash;
+	for (int i = 0; i < schema->nkeys; i++)
+	{
+		ScdcKeyColumn *key = &schema->keys[i];
+		const char *bytes = image.data + start + schema->fixed_offset[key->image_attno];
+		Datum		value = PointerGetDatum(bytes);
+
+		if (key->typbyval)
+		{
+			char		aligned[sizeof(Datum)] pg_attribute_aligned(MAXIMUM_ALIGNOF);
+
+			memcpy(aligned, bytes, key->typlen);
+			value = fetch_att(aligned, true, key->typlen);
+		}
+		hash = hash_combine(hash, hash_key_datum(key, value));
+	}
+	return hash;
 }
 
 bool

@@ -32,6 +32,7 @@ typedef struct ScdcKeyColumn
 	Oid			input_type;		/* if valid: stored as text, but compared as a value of this type */
 	FmgrInfo	input;
 	Oid			input_param;
+	struct ScdcOldText *old_text;	/* what the text is to be made into before; or NULL */
 	int16		typlen;			/* of what is compared */
 	bool		typbyval;
 	bool		is_integer;
@@ -39,6 +40,8 @@ typedef struct ScdcKeyColumn
 	FmgrInfo	equal;
 	bool		has_hash;
 	FmgrInfo	hash;
+	struct ScdcRowSchemas *schemas; /* if it has none: where there is a sample instead ... */
+	int			number;			/* ... of the identity's column with this number */
 } ScdcKeyColumn;
 
 /* A schema with what is needed to read rows of it. */
@@ -48,6 +51,8 @@ typedef struct ScdcRowSchema
 	int			nkeys;			/* 0: rows of it have no identity */
 	ScdcKeyColumn *keys;
 	bool		has_parsed_keys;	/* has any of them an input_type? */
+	bool		has_fixed_keys; /* are all of them among the first nfixed columns, and compared by their bytes? */
+	int			fixed_keys_end; /* if so, where the last of them ends, from the first column on */
 	int			nfixed;			/* leading columns of a fixed length: these stand at their offsets in rows without NULLs */
 	int		   *fixed_offset;
 	bool		has_dropped;	/* any column */
@@ -59,6 +64,10 @@ typedef struct ScdcRowSchemas ScdcRowSchemas;
 
 /* Everything in it, and what is hung onto it, lives in the current context. */
 extern ScdcRowSchemas *scdc_row_schemas_create(const ScdcStream *stream, Snapshot snapshot);
+
+/* Which versions will be read: keys without a hash function are sampled there.  All of them if not said. */
+extern void scdc_row_schemas_range(ScdcRowSchemas *schemas, int64 first, int64 last);
+
 /* Raises XX001 if the schema is not there. */
 extern ScdcRowSchema *scdc_row_schema(ScdcRowSchemas *schemas, int32 number);
 
@@ -91,10 +100,14 @@ extern void scdc_row_view_init(ScdcRowView *view);	/* remembers the current cont
 extern void scdc_row_view_set(ScdcRowView *view, ScdcRowSchema *schema, ScdcBytes image);
 extern void scdc_row_view_split(ScdcRowView *view);
 
+/* Both of one schema.  Leaves garbage in the current context. */
 extern bool scdc_row_view_same_identity(ScdcRowView *a, ScdcRowView *b);
 
 /* Equal byte for byte in all columns that the table has. */
 extern bool scdc_row_view_same_image(ScdcRowView *a, ScdcRowView *b);
+
+/* Equal in all columns that have been the same in both schemas. */
+extern bool scdc_row_view_same_row(ScdcRowView *a, ScdcRowView *b);
 
 /*
  * A row for the collapse library: one piece of bytes, good at any MAXALIGNed
@@ -125,6 +138,12 @@ extern void scdc_row_buffer_init(ScdcRowBuffer *buffer);
  * does the comparison of rows.
  */
 extern ScdcRow *scdc_row_make(ScdcRowBuffer *buffer, ScdcRowSchema *schema, ScdcBytes image);
+
+/* Do two rows have one identity, since their images begin with so many equal bytes?  False: that does not tell. */
+extern bool scdc_row_identity_shared(const ScdcRowSchema *schema, ScdcBytes image, uint32 shared);
+
+/* Just the hash of such a row; makes it in the buffer if need be. */
+extern uint32 scdc_row_identity_hash(ScdcRowBuffer *buffer, ScdcRowSchema *schema, ScdcBytes image);
 extern ScdcBytes scdc_row_image(const ScdcRow *row);
 extern bool scdc_row_same_identity(const ScdcRow *a, const ScdcRow *b);
 

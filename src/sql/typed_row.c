@@ -7,7 +7,7 @@
  * renamed column follows, a dropped one is left out, one that was added later
  * has its fast default or NULL.  A column whose type has changed is cast as an
  * assignment would; a value that was stored as text goes through the input
- * function of today's type.
+ * function of today's type, after what has become of the type it had.
  *
  * If nothing of that is needed, the image is the row as it stands.
  *
@@ -27,8 +27,10 @@
 #include "utils/guc.h"
 #include "utils/lsyscache.h"
 #include "utils/memutils.h"
+#include "utils/syscache.h"
 #include "utils/typcache.h"
 
+#include "sql/old_text.h"
 #include "sql/typed_row.h"
 
 typedef enum TypedKind
@@ -46,9 +48,12 @@ typedef struct TypedColumn
 	int			image_attno;
 	bool		isnull;			/* TYPED_CONSTANT */
 	Datum		value;
-	ExprState  *cast;			/* TYPED_CAST */
+	ExprState  *cast;			/* TYPED_CAST; TYPED_INPUT: what to do with the value then, or NULL */
 	FmgrInfo	input;			/* TYPED_INPUT */
 	Oid			input_param;
+	ScdcOldText *old_text;		/* NULL: the text is as today's type writes it */
+	int			attno;
+	int64		version;		/* the first that was met with this schema */
 	int32		typmod;
 } TypedColumn;
 
@@ -56,6 +61,7 @@ typedef struct TypedColumn
 typedef struct TypedPlan
 {
 	bool		as_is;			/* the image is the row */
+	bool		needs_settings; /* some column is cast or read from text */
 	TypedColumn *columns;		/* one for each attribute of the row type */
 } TypedPlan;
 
@@ -68,6 +74,10 @@ struct ScdcTypedRows
 	Datum	   *values;
 	bool	   *isnull;
 	const char *column;			/* at work */
+
+	/* what marks a composite datum of the type: a header without the length, and bits beside those of the image */
+	bool		has_header;
+	HeapTupleHeaderData header;
 };
 
 #define IMAGE_OFFSET	offsetof(HeapTupleHeaderData, t_infomask2)
@@ -148,23 +158,53 @@ no_cast(ScdcTypedRows *typed, const ScdcSchema *schema, int attno, int64 version
 			 errhint("Read these versions as jsonb, with the table's name as the first argument.")));
 }
 
+/* from: type that the values have, with the column's typmod or none */
 static void
-cast_init(ScdcTypedRows *typed, TypedColumn *tc, const ScdcSchema *schema, int attno, int64 version)
+cast_init(ScdcTypedRows *typed, TypedColumn *tc, const ScdcSchema *schema, int attno, Oid from, int64 version)
 {
 	Form_pg_attribute att = TupleDescAttr(typed->desc, attno);
 	const ScdcColumn *column = &schema->columns[attno];
 	CaseTestExpr *source = makeNode(CaseTestExpr);
 	Node	   *expr;
 
-	source->typeId = column->raw_type;
-	source->typeMod = column->type == column->raw_type ? column->typmod : -1;
+	source->typeId = from;
+	source->typeMod = column->type == from ? column->typmod : -1;
 	source->collation = column->collation;
 	expr = coerce_to_target_type(NULL, (Node *) source, source->typeId, att->atttypid, att->atttypmod,
 								 COERCION_ASSIGNMENT, COERCE_IMPLICIT_CAST, -1);
 	if (expr == NULL)
 		no_cast(typed, schema, attno, version);
-	tc->kind = TYPED_CAST;
 	tc->cast = ExecInitExpr(expression_planner((Expr *) expr), NULL);
+}
+
+/* For values that were stored as text. */
+static void
+input_init(ScdcTypedRows *typed, TypedColumn *tc, const ScdcSchema *schema, int attno, int64 version)
+{
+	Form_pg_attribute att = TupleDescAttr(typed->desc, attno);
+	const ScdcColumn *column = &schema->columns[attno];
+	int32		typmod = att->atttypmod;
+	Oid			type = att->atttypid;
+	Oid			base = getBaseTypeAndTypmod(type, &typmod);
+	Oid			input;
+
+	/* a value of another type, as long as that is there, is cast as others are */
+	if (SearchSysCacheExists1(TYPEOID, ObjectIdGetDatum(column->type)) && getBaseType(column->type) != base)
+	{
+		type = column->type;
+		base = getBaseType(type);
+		typmod = -1;
+		cast_init(typed, tc, schema, attno, base, version);
+	}
+
+	/* the values were good once: a domain's constraints of today are not asked */
+	tc->kind = TYPED_INPUT;
+	getTypeInputInfo(base, &input, &tc->input_param);
+	fmgr_info_cxt(input, &tc->input, typed->context);
+	tc->typmod = typmod;
+	tc->old_text = scdc_old_text_create(column->type_parts, column->type, type, false);
+	tc->attno = attno;
+	tc->version = version;
 }
 
 static void
@@ -190,21 +230,14 @@ column_init(ScdcTypedRows *typed, TypedColumn *tc, int attno, const ScdcSchema *
 	tc->image_attno = column->image_attno;
 
 	if (column->storage != SCDC_STORE_RAW)
-	{
-		/* the values were good once: a domain's constraints of today are not asked */
-		int32		typmod = att->atttypmod;
-		Oid			base = getBaseTypeAndTypmod(att->atttypid, &typmod);
-		Oid			input;
-
-		tc->kind = TYPED_INPUT;
-		getTypeInputInfo(base, &input, &tc->input_param);
-		fmgr_info_cxt(input, &tc->input, typed->context);
-		tc->typmod = typmod;
-	}
+		input_init(typed, tc, schema, attno, version);
 	else if (column->type == att->atttypid && (column->typmod == att->atttypmod || att->atttypmod == -1))
 		tc->kind = TYPED_DIRECT;
 	else
-		cast_init(typed, tc, schema, attno, version);
+	{
+		tc->kind = TYPED_CAST;
+		cast_init(typed, tc, schema, attno, column->raw_type, version);
+	}
 }
 
 /* Is a row of the schema laid out like the row type, in every attribute? */
@@ -234,42 +267,85 @@ plan_create(ScdcTypedRows *typed, const ScdcSchema *schema, int64 version)
 
 	plan->columns = palloc0(Max(typed->desc->natts, 1) * sizeof(TypedColumn));
 	for (int i = 0; i < typed->desc->natts; i++)
-		column_init(typed, &plan->columns[i], i, schema, version);
+	{
+		TypedColumn *tc = &plan->columns[i];
+
+		column_init(typed, tc, i, schema, version);
+		plan->needs_settings = plan->needs_settings || tc->kind == TYPED_CAST || tc->kind == TYPED_INPUT;
+	}
 	plan->as_is = is_as_is(plan, schema, typed->desc);
 	MemoryContextSwitchTo(old);
 	return plan;
 }
 
 /*
- * The image with a tuple header in front of it.  The server's own function
- * makes that a datum: what marks one differs between minor versions.
+ * What an image lacks to be a composite datum.  The server's own function
+ * tells, once: what marks a datum differs between minor versions.
  */
+static void
+make_header(ScdcTypedRows *typed)
+{
+	HeapTuple	tuple;
+
+	memset(typed->isnull, true, typed->desc->natts * sizeof(bool));
+	tuple = heap_form_tuple(typed->desc, typed->values, typed->isnull);
+	memcpy(&typed->header, DatumGetPointer(heap_copy_tuple_as_datum(tuple, typed->desc)), SizeofHeapTupleHeader);
+	typed->header.t_infomask &= ~(HEAP_HASNULL | HEAP_HASVARWIDTH);
+	typed->header.t_infomask2 &= ~HEAP_NATTS_MASK;
+	typed->has_header = true;
+}
+
 static Datum
 row_of_image(ScdcTypedRows *typed, ScdcBytes image)
 {
 	Size		len = IMAGE_OFFSET + image.len;
-	HeapTupleData tuple;
+	HeapTupleHeader row;
 
 	if (image.len < SizeofHeapTupleHeader - IMAGE_OFFSET)
 		ereport(ERROR,
 				(errcode(ERRCODE_DATA_CORRUPTED),
 				 errmsg("row image in the change log is damaged")));
-	tuple.t_len = len;
-	tuple.t_tableOid = InvalidOid;
-	ItemPointerSetInvalid(&tuple.t_self);
-	tuple.t_data = palloc(len);
-	memset(tuple.t_data, 0, IMAGE_OFFSET);
-	memcpy((char *) tuple.t_data + IMAGE_OFFSET, image.data, image.len);
-	if (HeapTupleHeaderGetNatts(tuple.t_data) != typed->desc->natts || tuple.t_data->t_hoff > len)
+	if (!typed->has_header)
+		make_header(typed);
+	row = palloc(len);
+	memcpy(row, &typed->header, IMAGE_OFFSET);
+	memcpy((char *) row + IMAGE_OFFSET, image.data, image.len);
+	row->t_infomask |= typed->header.t_infomask;
+	row->t_infomask2 |= typed->header.t_infomask2;
+	HeapTupleHeaderSetDatumLength(row, len);
+	if (HeapTupleHeaderGetNatts(row) != typed->desc->natts || row->t_hoff > len)
 		ereport(ERROR,
 				(errcode(ERRCODE_DATA_CORRUPTED),
 				 errmsg("row image in the change log does not fit its schema")));
-	return heap_copy_tuple_as_datum(&tuple, typed->desc);
+	return PointerGetDatum(row);
 }
 
 static Datum
-column_value(ScdcTypedRows *typed, TypedColumn *tc, Datum stored, bool *isnull)
+cast_value(ScdcTypedRows *typed, TypedColumn *tc, Datum value, bool *isnull)
 {
+	typed->econtext->caseValue_datum = value;
+	typed->econtext->caseValue_isNull = false;
+	return ExecEvalExprSwitchContext(tc->cast, typed->econtext, isnull);
+}
+
+static char *
+column_text(ScdcTypedRows *typed, TypedColumn *tc, const ScdcSchema *schema, Datum stored)
+{
+	char	   *string = TextDatumGetCString(stored);
+
+	if (tc->old_text == NULL)
+		return string;
+	string = scdc_old_text_convert(tc->old_text, string);
+	if (string == NULL)
+		no_cast(typed, schema, tc->attno, tc->version);
+	return string;
+}
+
+static Datum
+column_value(ScdcTypedRows *typed, TypedColumn *tc, const ScdcSchema *schema, Datum stored, bool *isnull)
+{
+	Datum		value;
+
 	switch (tc->kind)
 	{
 		case TYPED_CONSTANT:
@@ -277,23 +353,33 @@ column_value(ScdcTypedRows *typed, TypedColumn *tc, Datum stored, bool *isnull)
 		case TYPED_DIRECT:
 			return stored;
 		case TYPED_CAST:
-			typed->econtext->caseValue_datum = stored;
-			typed->econtext->caseValue_isNull = false;
-			return ExecEvalExprSwitchContext(tc->cast, typed->econtext, isnull);
+			return cast_value(typed, tc, stored, isnull);
 		case TYPED_INPUT:
-			return InputFunctionCall(&tc->input, TextDatumGetCString(stored), tc->input_param, tc->typmod);
+			value = InputFunctionCall(&tc->input, column_text(typed, tc, schema, stored), tc->input_param, tc->typmod);
+			return tc->cast ? cast_value(typed, tc, value, isnull) : value;
 	}
 	elog(ERROR, "unexpected kind of column: %d", (int) tc->kind);
 }
 
+void
+scdc_typed_rows_prepare(ScdcTypedRows *typed, ScdcRowSchema *schema, int64 version)
+{
+	if (schema->plan == NULL)
+		schema->plan = plan_create(typed, schema->schema, version);
+}
+
+bool
+scdc_typed_rows_need_settings(const ScdcRowSchema *schema)
+{
+	return ((const TypedPlan *) schema->plan)->needs_settings;
+}
+
 Datum
-scdc_typed_row(ScdcTypedRows *typed, ScdcRowView *view, int64 version)
+scdc_typed_row(ScdcTypedRows *typed, ScdcRowView *view)
 {
 	TypedPlan  *plan = view->schema->plan;
 	Datum		result;
 
-	if (plan == NULL)
-		plan = view->schema->plan = plan_create(typed, view->schema->schema, version);
 	if (plan->as_is)
 		return row_of_image(typed, view->image);
 
@@ -312,7 +398,8 @@ scdc_typed_row(ScdcTypedRows *typed, ScdcRowView *view, int64 version)
 		if (typed->isnull[i])
 			continue;
 		typed->column = tc->name;
-		typed->values[i] = column_value(typed, tc, view->values[tc->image_attno], &typed->isnull[i]);
+		typed->values[i] = column_value(typed, tc, view->schema->schema, view->values[tc->image_attno],
+										&typed->isnull[i]);
 	}
 	typed->column = NULL;
 	result = HeapTupleGetDatum(heap_form_tuple(typed->desc, typed->values, typed->isnull));

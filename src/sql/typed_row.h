@@ -20,10 +20,19 @@ extern void scdc_typed_rows_end(ScdcTypedRows *typed);
 extern int	scdc_pin_input_settings(void);
 
 /*
- * The row as a composite datum, in the current context.  version is where it
- * is from, for messages.
+ * The row, of a schema that was prepared, as a composite datum in the current
+ * context.
  */
-extern Datum scdc_typed_row(ScdcTypedRows *typed, ScdcRowView *view, int64 version);
+extern Datum scdc_typed_row(ScdcTypedRows *typed, ScdcRowView *view);
+
+/*
+ * Sees to it that rows of a schema can be converted, before the first of them
+ * is; version is where that is from.  Raises 42846 if a column cannot be cast.
+ */
+extern void scdc_typed_rows_prepare(ScdcTypedRows *typed, ScdcRowSchema *schema, int64 version);
+
+/* Do rows of a schema that was prepared go through input functions or casts, which want scdc_pin_input_settings? */
+extern bool scdc_typed_rows_need_settings(const ScdcRowSchema *schema);
 
 /* Name of the column that an error under way belongs to; NULL if none. */
 extern const char *scdc_typed_rows_column(const ScdcTypedRows *typed);

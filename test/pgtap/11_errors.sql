@@ -5,39 +5,11 @@ SET streamcdc.read_timeout = '60 s';
 
 SELECT plan(74);
 
--- SQLSTATE and DETAIL of a command's error, run as a role; "none" if there is no error.
-CREATE FUNCTION pg_temp.error_of(command text, role_name text DEFAULT NULL) RETURNS text
-LANGUAGE plpgsql AS $$
-DECLARE
-	state text;
-	detail text;
-BEGIN
-	IF role_name IS NOT NULL THEN
-		PERFORM set_config('role', role_name, true);
-	END IF;
-	EXECUTE command;
-	PERFORM set_config('role', 'none', true);
-	RETURN 'none';
-EXCEPTION WHEN OTHERS THEN
-	GET STACKED DIAGNOSTICS state = RETURNED_SQLSTATE, detail = PG_EXCEPTION_DETAIL;
-	RETURN trim(state || ' ' || detail);
-END $$;
+\ir include/errors.sql
 
--- the same for a call of stream_changes
+-- of a call of stream_changes
 CREATE FUNCTION pg_temp.changes_error(arguments text, role_name text DEFAULT NULL) RETURNS text
-LANGUAGE sql AS $$ SELECT pg_temp.error_of(format('SELECT * FROM stream_changes(%s)', $1), $2) $$;
-
-CREATE FUNCTION pg_temp.hint_of(command text) RETURNS text
-LANGUAGE plpgsql AS $$
-DECLARE
-	hint text;
-BEGIN
-	EXECUTE command;
-	RETURN 'none';
-EXCEPTION WHEN OTHERS THEN
-	GET STACKED DIAGNOSTICS hint = PG_EXCEPTION_HINT;
-	RETURN hint;
-END $$;
+LANGUAGE sql AS $$ SELECT pg_temp.state_of(format('SELECT * FROM stream_changes(%s)', $1), $2) $$;
 
 CREATE ROLE p11_owner;
 CREATE ROLE p11_reader;
@@ -73,10 +45,10 @@ SELECT is(pg_temp.hint_of($$SELECT * FROM stream_changes('"p11 Odd"')$$), $$SELE
 SELECT is(pg_temp.changes_error($$NULL::p11_untracked$$), '0A000 Error condition: UNSUPPORTED_FEATURE.CHANGE_DATA_CAPTURE_ON_RELATION.', 'in the typed form');
 SELECT is(pg_temp.changes_error($$'p11_view'$$), '0A000 Error condition: UNSUPPORTED_FEATURE.CHANGE_DATA_CAPTURE_ON_RELATION.', 'a view');
 SELECT is(pg_temp.hint_of($$SELECT * FROM stream_changes('p11_view')$$), '', 'which cannot be tracked');
-SELECT is(pg_temp.error_of($$SELECT * FROM stream_events('p11_untracked')$$), '0A000 Error condition: UNSUPPORTED_FEATURE.CHANGE_DATA_CAPTURE_ON_RELATION.', 'stream_events');
-SELECT is(pg_temp.error_of($$SELECT * FROM stream_versions('p11_untracked')$$), '0A000 Error condition: UNSUPPORTED_FEATURE.CHANGE_DATA_CAPTURE_ON_RELATION.', 'stream_versions');
-SELECT is(pg_temp.error_of($$SELECT stream_latest_version('p11_untracked')$$), '0A000 Error condition: UNSUPPORTED_FEATURE.CHANGE_DATA_CAPTURE_ON_RELATION.', 'stream_latest_version');
-SELECT is(pg_temp.error_of($$SELECT stream_version_at('p11_untracked', now())$$), '0A000 Error condition: UNSUPPORTED_FEATURE.CHANGE_DATA_CAPTURE_ON_RELATION.', 'stream_version_at');
+SELECT is(pg_temp.state_of($$SELECT * FROM stream_events('p11_untracked')$$), '0A000 Error condition: UNSUPPORTED_FEATURE.CHANGE_DATA_CAPTURE_ON_RELATION.', 'stream_events');
+SELECT is(pg_temp.state_of($$SELECT * FROM stream_versions('p11_untracked')$$), '0A000 Error condition: UNSUPPORTED_FEATURE.CHANGE_DATA_CAPTURE_ON_RELATION.', 'stream_versions');
+SELECT is(pg_temp.state_of($$SELECT stream_latest_version('p11_untracked')$$), '0A000 Error condition: UNSUPPORTED_FEATURE.CHANGE_DATA_CAPTURE_ON_RELATION.', 'stream_latest_version');
+SELECT is(pg_temp.state_of($$SELECT stream_version_at('p11_untracked', now())$$), '0A000 Error condition: UNSUPPORTED_FEATURE.CHANGE_DATA_CAPTURE_ON_RELATION.', 'stream_version_at');
 
 -- the typed form wants the row type of a table
 CREATE TYPE p11_type AS (id int);
@@ -92,10 +64,10 @@ SELECT is(pg_temp.changes_error($$ROW(1, 'x')$$), '42809', 'an anonymous row');
  */
 SELECT alike(pg_temp.changes_error($$'p11_keyed'$$, 'p11_nobody'), '42501%', 'no SELECT');
 SELECT alike(pg_temp.changes_error($$NULL::p11_keyed$$, 'p11_nobody'), '42501%', 'in the typed form');
-SELECT alike(pg_temp.error_of($$SELECT * FROM stream_events('p11_keyed')$$, 'p11_nobody'), '42501%', 'stream_events');
-SELECT alike(pg_temp.error_of($$SELECT * FROM stream_versions('p11_keyed')$$, 'p11_nobody'), '42501%', 'stream_versions');
-SELECT alike(pg_temp.error_of($$SELECT stream_latest_version('p11_keyed')$$, 'p11_nobody'), '42501%', 'stream_latest_version');
-SELECT alike(pg_temp.error_of($$SELECT stream_version_at('p11_keyed', now())$$, 'p11_nobody'), '42501%', 'stream_version_at');
+SELECT alike(pg_temp.state_of($$SELECT * FROM stream_events('p11_keyed')$$, 'p11_nobody'), '42501%', 'stream_events');
+SELECT alike(pg_temp.state_of($$SELECT * FROM stream_versions('p11_keyed')$$, 'p11_nobody'), '42501%', 'stream_versions');
+SELECT alike(pg_temp.state_of($$SELECT stream_latest_version('p11_keyed')$$, 'p11_nobody'), '42501%', 'stream_latest_version');
+SELECT alike(pg_temp.state_of($$SELECT stream_version_at('p11_keyed', now())$$, 'p11_nobody'), '42501%', 'stream_version_at');
 SELECT alike(pg_temp.changes_error($$'p11_untracked'$$, 'p11_nobody'), '42501%', 'rights come before tracking');
 GRANT SELECT (id) ON p11_keyed TO p11_reader;
 SELECT alike(pg_temp.changes_error($$'p11_keyed'$$, 'p11_reader'), '42501%', 'SELECT on some columns is not enough');
@@ -126,8 +98,8 @@ SELECT is(pg_temp.changes_error($$'p11_keyed', ending_timestamp => now()$$), '22
 SELECT is(pg_temp.changes_error($$'p11_keyed', 1, ending_timestamp => now(), deduplication_mode => 'nosuch'$$), '22023 Error condition: INVALID_CDC_OPTION.INVALID_DEDUPLICATION_MODE.', 'the mode comes first');
 SELECT is(pg_temp.changes_error($$'p11_keyed', 2, 1$$), '22023', 'an end below the start');
 SELECT alike(pg_temp.changes_error($$'p11_keyed', starting_timestamp => '2024-01-02', ending_timestamp => '2024-01-01'$$), '22023%', 'an end before the start');
-SELECT is(pg_temp.error_of($$SELECT * FROM stream_events('p11_keyed', ending_version => 1)$$), '22023 Error condition: INVALID_CDC_OPTION.MISSING_STARTING_VERSION.', 'stream_events has the same rules');
-SELECT is(pg_temp.error_of($$SELECT * FROM stream_versions('p11_keyed', 2, 1)$$), '22023', 'stream_versions too');
+SELECT is(pg_temp.state_of($$SELECT * FROM stream_events('p11_keyed', ending_version => 1)$$), '22023 Error condition: INVALID_CDC_OPTION.MISSING_STARTING_VERSION.', 'stream_events has the same rules');
+SELECT is(pg_temp.state_of($$SELECT * FROM stream_versions('p11_keyed', 2, 1)$$), '22023', 'stream_versions too');
 SELECT is(pg_temp.changes_error($$'p11_keyed', deduplication_mode => 'none', compute_updates => true$$),
 	'22023 Error condition: INVALID_CDC_OPTION.UPDATE_DETECTION_REQUIRES_CARRY_OVER_REMOVAL.', 'updates without carry-over removal');
 SELECT is(pg_temp.changes_error($$'p11_bare', compute_updates => true$$), '42P17 Error condition: INVALID_CHANGELOG_SCHEMA.MISSING_ROW_ID.', 'updates without identity');
@@ -169,7 +141,7 @@ UPDATE p11_new SET id = 4;									-- 5
 ALTER TABLE p11_new REPLICA IDENTITY FULL;
 INSERT INTO p11_new VALUES (5);								-- 6
 SELECT alike(pg_temp.changes_error($$'p11_new', 5$$), '55000 It holds updates or deletes whose old rows were not written%', 'an incomplete version');
-SELECT alike(pg_temp.error_of($$SELECT * FROM stream_events('p11_new', 5)$$), '55000 It holds updates or deletes whose old rows were not written%', 'stream_events refuses it too');
+SELECT alike(pg_temp.state_of($$SELECT * FROM stream_events('p11_new', 5)$$), '55000 It holds updates or deletes whose old rows were not written%', 'stream_events refuses it too');
 SELECT is(pg_temp.changes_error($$'p11_new', 6$$), 'none', 'the next one is complete');
 
 -- a stream that was given up: what makes it so is tested elsewhere

@@ -45,7 +45,7 @@ SELECT throws_ok($$SELECT stream_track('a_partitioned_table')$$, '0A000', 'canno
 SELECT throws_ok($$SELECT stream_track('not_there')$$, '42P01', NULL, 'an unknown name');
 SELECT throws_ok($$SELECT stream_track(0)$$, '42P01', NULL, 'OID 0');
 SELECT throws_ok($$SELECT stream_track(4000000000)$$, '42P01', NULL, 'an unknown OID');
-SELECT throws_ok($$SELECT stream_track(NULL)$$, '22004', 'table name must not be null', 'NULL');
+SELECT throws_ok($$SELECT stream_track(NULL)$$, '22004', 'table_name must not be null', 'NULL');
 
 /*
  * Columns and publications

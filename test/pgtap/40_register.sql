@@ -3,28 +3,11 @@
 
 SET client_min_messages = warning;
 
-SELECT plan(116);
+SELECT plan(120);
 
--- SQLSTATE, message and detail of what a command raises, "none" if it does not
-CREATE FUNCTION pg_temp.error_of(command text, role_name text DEFAULT NULL) RETURNS text
-LANGUAGE plpgsql AS $$
-DECLARE
-	state text;
-	message text;
-	detail text;
-BEGIN
-	IF role_name IS NOT NULL THEN
-		PERFORM set_config('role', role_name, true);
-	END IF;
-	EXECUTE command;
-	PERFORM set_config('role', 'none', true);
-	RETURN 'none';
-EXCEPTION WHEN OTHERS THEN
-	GET STACKED DIAGNOSTICS state = RETURNED_SQLSTATE, message = MESSAGE_TEXT, detail = PG_EXCEPTION_DETAIL;
-	RETURN concat_ws(' / ', state, message, nullif(detail, ''));
-END $$;
+\ir include/errors.sql
 
--- the same for a registration
+-- of a registration
 CREATE FUNCTION pg_temp.register_error(arguments text, role_name text DEFAULT NULL) RETURNS text
 LANGUAGE sql AS $$ SELECT pg_temp.error_of(format('SELECT stream_register_changelog(%s)', $1), $2) $$;
 
@@ -64,6 +47,7 @@ SELECT is(pg_temp.register_error($$'log', NULL, true, true, '{id}', 'rv'$$), '22
 SELECT is(pg_temp.register_error($$'log', true, NULL, true, '{id}', 'rv'$$), '22004 / contains_intermediate_changes must not be null', 'no second flag');
 SELECT is(pg_temp.register_error($$'log', true, true, NULL, '{id}', 'rv'$$), '22004 / represents_update_as_delete_and_insert must not be null', 'no third flag');
 SELECT is(pg_temp.register_error($$'log', true, true, true, '{id,NULL}', 'rv'$$), '22004 / row_id must not contain nulls', 'NULL in row_id');
+SELECT is(pg_temp.register_error($$'log', true, true, true, '{id,v,id}', 'rv'$$), '42701 / column "id" is named twice in row_id', 'a column twice');
 SELECT is(pg_temp.register_error($$'log', true, true, true, '{{id},{v}}', 'rv'$$), '2202E / row_id must be a one-dimensional array', 'an array of arrays');
 SELECT is(pg_temp.register_error($$4000000000, true, true, true, '{id}', 'rv'$$), '42P01 / relation with OID 4000000000 does not exist / Error condition: TABLE_OR_VIEW_NOT_FOUND.', 'an unknown OID');
 SELECT is(pg_temp.register_error($$'log', true, true, true, '{nosuch}', 'rv'$$), '42703 / column "nosuch" of change log "log" does not exist / It is named in row_id.', 'an unknown column in row_id');
@@ -227,6 +211,12 @@ SELECT is(pg_temp.error_of($$SELECT * FROM stream_changes('values_of_types', ded
 UPDATE values_of_types SET _commit_version = NULL, _change_type = 'insert';
 SELECT is(pg_temp.changes($$'values_of_types'$$), 'insert', 'a version may be missing');
 SELECT is(pg_temp.error_of($$SELECT * FROM stream_changes('values_of_types', deduplication_mode => 'netChanges')$$), 'XX001 / _commit_version is null in change log "values_of_types"', 'unless a pass runs');
+CREATE TABLE no_jsonb (j json, _change_type text, _commit_version bigint, _commit_timestamp timestamptz);
+INSERT INTO no_jsonb VALUES ('1', 'insert', 1, now()), ('"\u0000"', 'insert', 2, now());
+SELECT stream_register_changelog('no_jsonb', false, false, false) \g /dev/null
+SELECT is(pg_temp.error_of($$SELECT * FROM stream_changes('no_jsonb')$$),
+	'22P05 / unsupported Unicode escape sequence / \u0000 cannot be converted to text. The row is one of version 2.', 'a value without jsonb form is found');
+SELECT is((SELECT count(*) FROM stream_changes(NULL::no_jsonb)), 2::bigint, 'the typed form does without');
 CREATE TABLE nothing_else (_change_type text, _commit_version bigint, _commit_timestamp timestamptz);
 INSERT INTO nothing_else VALUES ('insert', 1, now());
 SELECT stream_register_changelog('nothing_else', false, true, false, '{_commit_version}') \g /dev/null
@@ -308,6 +298,14 @@ CREATE TABLE tracked (id int PRIMARY KEY);
 SELECT stream_track('tracked') \g /dev/null
 SELECT is(pg_temp.register_error($$'tracked', false, false, false$$), '55000 / cannot register table "tracked" as a change log / The table is tracked: its changes are in its own change log.', 'nor a tracked table registered');
 SELECT stream_untrack('tracked') \g /dev/null
+
+-- an open end is resolved again each time
+PREPARE open_end AS SELECT count(*) FROM stream_changes('log', 1, deduplication_mode => 'none');
+EXECUTE open_end \gset before_
+INSERT INTO log VALUES (9, 'z', 5, 'insert', 5, now());
+EXECUTE open_end \gset after_
+SELECT is(:after_count - :before_count, 1, 'a prepared statement sees what was added');
+DELETE FROM log WHERE id = 9;
 
 -- in one transaction
 BEGIN;

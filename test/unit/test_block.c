@@ -308,6 +308,51 @@ typedef enum Verdict
 
 static const char *last_error;
 
+/*
+ * The next event, read in both ways from the same place: without the new
+ * image of an update, which is then put together, and at once.
+ */
+static int
+next_event(ScdcBlockReader *r, ScdcEvent *e, const ScdcVersion **v, bool *differ)
+{
+	ScdcBlockPlace place = r->at;
+	ScdcEvent	parts;
+	const ScdcVersion *parts_v = NULL;
+	uint32		shared;
+	int			parts_rc = scdc_block_next_incomplete(r, &parts, &shared, &parts_v, &last_error);
+	char	   *completed = NULL;
+	uint32		completed_len = 0;
+	int			rc;
+
+	if (parts_rc == 1)
+	{
+		bool		incomplete = parts.kind == SCDC_EVENT_UPDATE && parts.old_image.data != NULL;
+
+		if (incomplete ? parts.new_image.data != NULL : shared != 0)
+			*differ = true;
+		scdc_block_complete(r, &parts);
+		completed_len = parts.new_image.len;
+		completed = copy_exact(parts.new_image.data, completed_len);
+		if (shared > parts.old_image.len || shared > completed_len ||
+			(shared > 0 && memcmp(parts.old_image.data, completed, shared) != 0))
+			*differ = true;
+	}
+	r->at = place;
+	rc = scdc_block_next(r, e, v, &last_error);
+	if (rc != parts_rc)
+		*differ = true;
+	else if (rc == 1)
+	{
+		ScdcBytes	new_image = {parts.new_image.data ? completed : NULL, completed_len};
+
+		if (parts.kind != e->kind || parts.flags != e->flags || parts_v != *v ||
+			!same_bytes(&parts.old_image, &e->old_image) || !same_bytes(&new_image, &e->new_image))
+			*differ = true;
+	}
+	free(completed);
+	return rc;
+}
+
 /* Reads a block to its end and compares it with the model. */
 static Verdict
 read_block(const char *versions, uint32 versions_len, const char *changes, uint32 changes_len)
@@ -319,6 +364,7 @@ read_block(const char *versions, uint32 versions_len, const char *changes, uint3
 	int			n = 0;
 	int			i;
 	int			rc;
+	bool		differ = false;
 
 	last_error = NULL;
 	if (!scdc_block_open_versions(&r, versions, versions_len, &last_error))
@@ -337,7 +383,7 @@ read_block(const char *versions, uint32 versions_len, const char *changes, uint3
 		scdc_block_close(&r);
 		return last_error != NULL ? DAMAGED : DIFFERENT;
 	}
-	while ((rc = scdc_block_next(&r, &e, &v, &last_error)) == 1)
+	while ((rc = next_event(&r, &e, &v, &differ)) == 1)
 	{
 		if (n >= model.nevents ||
 			e.kind != model.events[n].kind ||
@@ -351,6 +397,11 @@ read_block(const char *versions, uint32 versions_len, const char *changes, uint3
 	}
 	if (rc != scdc_block_next(&r, &e, &v, &last_error))
 		verdict = DIFFERENT;	/* the end and damage are lasting */
+	if (differ)
+	{
+		scdc_block_close(&r);
+		return DIFFERENT;
+	}
 	scdc_block_close(&r);
 	if (rc < 0)
 		return last_error != NULL ? DAMAGED : DIFFERENT;

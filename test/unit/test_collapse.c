@@ -91,6 +91,7 @@ typedef struct Run
 	int			files_used;
 	int			emitted;
 	ScdcChangeRow last;
+	bool		take;			/* rows are taken, not emitted */
 	bool		quiet;			/* do not keep the result */
 	char	   *result;
 	size_t		result_len;
@@ -368,6 +369,40 @@ create_with(Run *run, bool identity, ScdcPasses passes, bool compute_updates)
 	return create_emitting(run, emit, identity, passes, compute_updates);
 }
 
+static void
+take_rows(Run *run, ScdcCollapse *c)
+{
+	const ScdcChangeRow *row;
+
+	while ((row = scdc_collapse_next(c)) != NULL)
+		emit(row, run);
+}
+
+static void
+end_commit(Run *run, ScdcCollapse *c)
+{
+	if (!run->take)
+	{
+		scdc_collapse_end_commit(c);
+		return;
+	}
+	scdc_collapse_close_commit(c);
+	take_rows(run, c);
+}
+
+static void
+finish(Run *run, ScdcCollapse *c)
+{
+	if (!run->take)
+	{
+		scdc_collapse_finish(c);
+		return;
+	}
+	scdc_collapse_close_range(c);
+	take_rows(run, c);
+	scdc_collapse_end(c);
+}
+
 /* For a tracked table. */
 static ScdcCollapse *
 create(Run *run, bool identity, ScdcDeduplication mode, bool compute_updates)
@@ -416,7 +451,7 @@ feed_log(Run *run, ScdcCollapse *c, const char *log)
 	{
 		if (strcmp(word, "|") == 0)
 		{
-			scdc_collapse_end_commit(c);
+			end_commit(run, c);
 			version++;
 			seq = 0;
 		}
@@ -424,7 +459,7 @@ feed_log(Run *run, ScdcCollapse *c, const char *log)
 			feed_word(run, c, word, version, ++seq);
 	}
 	if (seq > 0)
-		scdc_collapse_end_commit(c);
+		end_commit(run, c);
 	free(copy);
 }
 
@@ -438,26 +473,28 @@ check_with(const char *name, bool identity, ScdcDeduplication mode, bool compute
 	static const char *const modes[] = {"none", "dropCarryovers", "netChanges"};
 	size_t		i;
 
-	for (i = 0; i < 2 * 2; i++)
+	for (i = 0; i < 2 * 2 * 2; i++)
 	{
 		Run			run;
 		ScdcCollapse *c;
 		char		title[300];
 		char	   *result;
 		bool		weak = i % 2;
-		Size		limit = limits[i / 2];
+		Size		limit = limits[i / 2 % 2];
+		bool		take = i / 4;
 
 		if (!identity && i > 0)
 			break;
-		snprintf(title, sizeof(title), "%s (%s%s%s%s%s)", name, modes[mode],
+		snprintf(title, sizeof(title), "%s (%s%s%s%s%s%s)", name, modes[mode],
 				 compute_updates ? ", updates" : "", identity ? "" : ", no identity",
-				 weak ? ", colliding hash" : "", limit ? ", spilled" : "");
+				 weak ? ", colliding hash" : "", limit ? ", spilled" : "", take ? ", taken" : "");
 		run_begin(&run);
+		run.take = take;
 		run.weak_hash = weak;
 		run.memory_limit = limit;
 		c = create(&run, identity, mode, compute_updates);
 		feed_log(&run, c, log);
-		scdc_collapse_finish(c);
+		finish(&run, c);
 		result = strdup(run.result);
 		if (!run_end(&run))
 		{
