@@ -12,6 +12,13 @@ extern int	scdc_read_timeout;	/* ms; 0 = do not wait */
 extern int	scdc_max_slot_wal;	/* MB; -1 = no limit */
 extern int	scdc_capture_memory;	/* kB */
 extern int	scdc_capture_delay; /* ms */
+extern char *scdc_state_directory;
+extern int	scdc_state_cache_size;	/* kB */
+extern int	scdc_state_write_buffer;	/* kB */
+extern int	scdc_max_restarts;
+extern bool scdc_stop_active_run_on_restart;
+extern int	scdc_stop_timeout;	/* ms */
+extern int	scdc_progress_retention;	/* records per query */
 
 extern void scdc_guc_init(void);
 

@@ -40,6 +40,8 @@
 #include "capture/baseline.h"
 #include "capture/wait.h"
 #include "hooks.h"
+#include "jobs/slots.h"
+#include "jobs/state.h"
 #include "log/catalog.h"
 #include "log/rows.h"
 #include "shmem.h"
@@ -137,6 +139,7 @@ at_transaction_end(XactEvent event, void *arg)
 	if (event != XACT_EVENT_COMMIT || XactLastCommitEnd == seen)
 		return;
 	seen = XactLastCommitEnd;
+	scdc_slots_wake_by_commit(MyDatabaseId);
 	entry = scdc_entry_find(MyDatabaseId);
 	if (entry && entry->pid != MyProcPid)
 	{
@@ -234,6 +237,9 @@ before_drop_extension(DropStmt *stmt)
 			continue;
 		if (entry)
 			scdc_baseline_cancel(entry, 0);
+		/* they are started again if the command fails */
+		scdc_slots_stop_all(MyDatabaseId, 10000);
+		scdc_state_remove_all(MyDatabaseId);
 		LockRelationOid(gate, AccessExclusiveLock);
 	}
 }
@@ -260,6 +266,8 @@ process_utility(PlannedStmt *pstmt, const char *queryString, bool readOnlyTree, 
 
 	run_utility(pstmt, queryString, readOnlyTree, context, params, queryEnv, dest, qc);
 
+	if (OidIsValid(dboid) && IsA(pstmt->utilityStmt, DropdbStmt))
+		scdc_state_remove_all(dboid);
 	if (commits_prepared)
 	{
 		/* no transaction of this session commits with it, so at_commit does not see it */

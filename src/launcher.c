@@ -20,6 +20,7 @@
 #include "utils/snapmgr.h"
 #include "utils/timestamp.h"
 
+#include "jobs/launch.h"
 #include "label.h"
 #include "launcher.h"
 #include "worker.h"
@@ -56,7 +57,7 @@ launch_missing(void)
 	long		sleep = LOOK_INTERVAL;
 
 	StartTransactionCommand();
-	databases = scdc_label_databases();
+	databases = scdc_label_databases(SCDC_MARK_CAPTURE);
 	foreach(lc, databases)
 	{
 		Oid			dboid = lfirst_oid(lc);
@@ -83,6 +84,7 @@ launch_missing(void)
 			sleep = Min(sleep, Max(ms, 10));
 		}
 	}
+	sleep = scdc_starter_launch_missing(sleep);
 	CommitTransactionCommand();
 	return sleep;
 }

@@ -11,7 +11,9 @@
 #include "postmaster/bgworker_internals.h"
 #include "storage/ipc.h"
 #include "storage/shmem.h"
+#include "utils/timestamp.h"
 
+#include "jobs/slots.h"
 #include "shmem.h"
 
 ScdcShared *scdc_shared = NULL;
@@ -37,7 +39,7 @@ shmem_request(void)
 {
 	if (prev_shmem_request_hook)
 		prev_shmem_request_hook();
-	RequestAddinShmemSpace(shared_size());
+	RequestAddinShmemSpace(add_size(shared_size(), scdc_slots_size()));
 	RequestNamedLWLockTranche("streamcdc", 1);
 }
 
@@ -71,6 +73,8 @@ shmem_startup(void)
 			ConditionVariableInit(&e->cv);
 		}
 	}
+	scdc_job_slots = ShmemInitStruct("streamcdc jobs", scdc_slots_size(), &found);
+	scdc_slots_init(found);
 	LWLockRelease(AddinShmemInitLock);
 }
 
@@ -155,6 +159,8 @@ scdc_entry_get(Oid dboid)
 		pg_atomic_write_u64(&e->want, 0);
 		pg_atomic_write_u64(&e->captured, 0);
 		pg_atomic_write_u64(&e->confirmed, 0);
+		e->jobs_look_at = 0;
+		e->terminated_reset = GetCurrentTimestamp();
 		e->dboid = dboid;
 	}
 	LWLockRelease(scdc_shared->lock);

@@ -65,6 +65,11 @@ typedef struct ScdcCaptureEntry
 	pg_atomic_uint64 baseline_done; /* rows copied */
 	pg_atomic_uint64 baseline_total;	/* estimate */
 
+	/* jobs; written under the LWLock */
+	TimestampTz jobs_look_at;	/* when to look for queries without a worker; DT_NOEND: no need */
+	TimestampTz terminated_reset;	/* stream_reset_terminated */
+	char		jobs_problem[200];	/* why a query that should run does not */
+
 	/* no lock */
 	pg_atomic_uint32 sleeping;	/* worker waits on its latch and wants to be woken by commits */
 	pg_atomic_uint32 urgent;	/* somebody waits: do not gather commits */

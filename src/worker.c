@@ -21,6 +21,7 @@
 #include "utils/timestamp.h"
 #include "utils/wait_event.h"
 
+#include "jobs/slots.h"
 #include "worker.h"
 
 void
@@ -69,6 +70,24 @@ scdc_worker_start(Oid dboid)
 	SetConfigOption("default_transaction_isolation", "read committed", PGC_SUSET, PGC_S_OVERRIDE);
 	SetConfigOption("default_transaction_read_only", "off", PGC_SUSET, PGC_S_OVERRIDE);
 	SetConfigOption("row_security", "off", PGC_SUSET, PGC_S_OVERRIDE);
+}
+
+void
+scdc_worker_start_as(Oid dboid, Oid role)
+{
+	pqsignal(SIGHUP, SignalHandlerForConfigReload);
+	pqsignal(SIGTERM, die);
+	pqsignal(SIGINT, StatementCancelHandler);
+	BackgroundWorkerUnblockSignals();
+	BackgroundWorkerInitializeConnectionByOid(dboid, role, 0);
+
+	SetConfigOption("statement_timeout", "0", PGC_SUSET, PGC_S_OVERRIDE);
+	SetConfigOption("lock_timeout", "0", PGC_SUSET, PGC_S_OVERRIDE);
+	SetConfigOption("idle_in_transaction_session_timeout", "0", PGC_SUSET, PGC_S_OVERRIDE);
+	SetConfigOption("idle_session_timeout", "0", PGC_SUSET, PGC_S_OVERRIDE);
+	SetConfigOption("default_transaction_isolation", "read committed", PGC_SUSET, PGC_S_OVERRIDE);
+	SetConfigOption("default_transaction_read_only", "off", PGC_SUSET, PGC_S_OVERRIDE);
+	SetConfigOption("default_transaction_deferrable", "off", PGC_SUSET, PGC_S_OVERRIDE);
 }
 
 void
@@ -155,6 +174,7 @@ scdc_capture_suspend(Oid dboid)
 	LWLockAcquire(scdc_shared->lock, LW_EXCLUSIVE);
 	entry->suspended = true;
 	LWLockRelease(scdc_shared->lock);
+	scdc_slots_stop_all(dboid, 10000);
 
 	ConditionVariablePrepareToSleep(&entry->cv);
 	for (;;)

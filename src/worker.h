@@ -22,6 +22,9 @@ extern void scdc_worker_init(BackgroundWorker *worker, const char *kind, const c
 /* First act of a worker: signals, connection to a database (InvalidOid: none), pinned settings. */
 extern void scdc_worker_start(Oid dboid);
 
+/* The same for a job: as a role, with that role's settings. */
+extern void scdc_worker_start_as(Oid dboid, Oid role);
+
 /* Shows what the worker does, in pg_stat_activity. */
 extern void scdc_worker_activity(bool running, const char *what);
 

@@ -38,6 +38,7 @@
 
 #include "capture/baseline.h"
 #include "capture/collect.h"
+#include "jobs/slots.h"
 #include "log/changelog.h"
 #include "log/image.h"
 #include "log/rows.h"
@@ -604,5 +605,6 @@ scdc_baseline_main(Datum arg)
 	replorigin_session_origin = InvalidRepOriginId;
 
 	ConditionVariableBroadcast(&my_entry->cv);
+	scdc_slots_wake_all(MyDatabaseId);
 	proc_exit(0);
 }

@@ -41,6 +41,7 @@
 #include "capture/spool.h"
 #include "capture/streamed.h"
 #include "guc.h"
+#include "jobs/slots.h"
 #include "label.h"
 #include "log/catalog.h"
 #include "log/rows.h"
@@ -203,6 +204,35 @@ give_up_stalled(List *stalled)
 	registry_changed = true;
 }
 
+/* Streams that the transaction under way has written to; too many to remember: all. */
+#define WRITTEN_MAX	256
+
+static int64 written[WRITTEN_MAX];
+static int	nwritten = 0;
+
+static void
+note_written(int64 stream_id)
+{
+	for (int i = 0; i < Min(nwritten, WRITTEN_MAX); i++)
+		if (written[i] == stream_id)
+			return;
+	if (nwritten < WRITTEN_MAX)
+		written[nwritten] = stream_id;
+	nwritten++;
+}
+
+/* The queries that read these streams have something to do. */
+static void
+wake_jobs(void)
+{
+	if (!scdc_slots_any(MyDatabaseId))
+		return;
+	for (int i = 0; i < Min(nwritten, WRITTEN_MAX); i++)
+		scdc_slots_wake_stream(MyDatabaseId, written[i]);
+	if (nwritten > WRITTEN_MAX)
+		scdc_slots_wake_all(MyDatabaseId);
+}
+
 /* Writes what was collected, and how far WAL has been read. */
 static void
 store(void)
@@ -223,7 +253,8 @@ store(void)
 	}
 	blocks = scdc_table_open(SCDC_BLOCKS, RowExclusiveLock);
 	stalled = scdc_collect_stalled();
-	scdc_collect_write(blocks);
+	nwritten = 0;
+	scdc_collect_write(blocks, note_written);
 	table_close(blocks, NoLock);
 	give_up_stalled(stalled);
 	positions = scdc_table_open(SCDC_POSITIONS, RowExclusiveLock);
@@ -236,6 +267,7 @@ store(void)
 	}
 	end_write();
 
+	wake_jobs();
 	stored_position = position;
 	stored_at = GetCurrentTimestamp();
 	newest_unconfirmed.commit_end = XactLastCommitEnd;
@@ -307,6 +339,8 @@ load_streams(void)
 	end_write();
 	if (baselines)
 		scdc_baseline_look();
+	/* a stream may have ended, which its readers should say */
+	scdc_slots_wake_all(MyDatabaseId);
 }
 
 /*
@@ -421,8 +455,8 @@ try_finish(void)
 	scdc_slot_drop(slot_name);
 	if (extension && !foreign)
 		scdc_slot_forget();
-	if (scdc_label_exists())
-		scdc_label_remove();
+	if (scdc_label_exists(SCDC_MARK_CAPTURE))
+		scdc_label_remove(SCDC_MARK_CAPTURE);
 	LWLockAcquire(scdc_shared->lock, LW_EXCLUSIVE);
 	entry->state = SCDC_CAPTURE_NONE;	/* from now on callers launch another */
 	LWLockRelease(scdc_shared->lock);
@@ -464,8 +498,8 @@ start_anew(void)
 
 	/* the mark must be durable before any caller can commit */
 	StartTransactionCommand();
-	if (!scdc_label_exists())
-		scdc_label_set();
+	if (!scdc_label_exists(SCDC_MARK_CAPTURE))
+		scdc_label_set(SCDC_MARK_CAPTURE);
 	CommitTransactionCommand();
 	set_state(SCDC_CAPTURE_RESERVED);
 

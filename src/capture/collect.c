@@ -562,7 +562,7 @@ scdc_collect_transactions(void)
 }
 
 void
-scdc_collect_write(Relation blocks)
+scdc_collect_write(Relation blocks, void (*written) (int64 stream_id))
 {
 	ListCell   *lc;
 	ScdcBlockInfo info;
@@ -583,6 +583,7 @@ scdc_collect_write(Relation blocks)
 	{
 		CHECK_FOR_INTERRUPTS();
 		scdc_changelog_append(blocks, &info, &block);
+		written(info.stream_id);
 	}
 
 	/* a failure from here to the commit ends the worker, so nothing is lost by emptying now */

@@ -108,7 +108,11 @@ extern int64 scdc_collect_transactions(void);	/* decoded since the last call, of
 /* Streams to be given up with what scdc_collect_write will write; the list is the caller's. */
 extern List *scdc_collect_stalled(void);
 
-/* Writes everything collected to the open blocks table and empties the collector. */
-extern void scdc_collect_write(Relation blocks);
+/*
+ * Writes everything collected to the open blocks table and empties the
+ * collector.  Calls written for each stream that got blocks, perhaps more than
+ * once.
+ */
+extern void scdc_collect_write(Relation blocks, void (*written) (int64 stream_id));
 
 #endif							/* SCDC_COLLECT_H */

@@ -33,6 +33,10 @@ static const char *const table_names[] = {
 	[SCDC_SLOTS] = "slots",
 	[SCDC_POSITIONS] = "positions",
 	[SCDC_CHANGELOGS] = "changelogs",
+	[SCDC_QUERIES] = "queries",
+	[SCDC_RUNS] = "runs",
+	[SCDC_BATCHES] = "batches",
+	[SCDC_PROGRESS] = "progress",
 };
 
 bool

@@ -29,7 +29,11 @@ typedef enum ScdcTable
 	SCDC_BLOCKS,
 	SCDC_SLOTS,
 	SCDC_POSITIONS,
-	SCDC_CHANGELOGS
+	SCDC_CHANGELOGS,
+	SCDC_QUERIES,
+	SCDC_RUNS,
+	SCDC_BATCHES,
+	SCDC_PROGRESS
 } ScdcTable;
 
 /* Is the extension installed in this database? */

@@ -69,6 +69,8 @@ struct ScdcTypedRows
 {
 	ScdcRowSchemas *schemas;
 	TupleDesc	desc;
+	const AttrNumber *source;	/* which of the table's columns these are; NULL: the same */
+	TupleDesc	table;			/* the table's, NULL if it is gone */
 	MemoryContext context;
 	ExprContext *econtext;
 	Datum	   *values;
@@ -100,10 +102,20 @@ scdc_pin_input_settings(void)
 ScdcTypedRows *
 scdc_typed_rows_create(Oid row_type, ScdcRowSchemas *schemas)
 {
+	TupleDesc	desc = lookup_rowtype_tupdesc_copy(row_type, -1);
+
+	return scdc_typed_rows_create_columns(desc, NULL, desc, schemas);
+}
+
+ScdcTypedRows *
+scdc_typed_rows_create_columns(TupleDesc desc, const AttrNumber *source, TupleDesc table, ScdcRowSchemas *schemas)
+{
 	ScdcTypedRows *typed = palloc0(sizeof(ScdcTypedRows));
 
 	typed->schemas = schemas;
-	typed->desc = lookup_rowtype_tupdesc_copy(row_type, -1);
+	typed->desc = desc;
+	typed->source = source;
+	typed->table = table;
 	typed->context = CurrentMemoryContext;
 	typed->econtext = CreateStandaloneExprContext();
 	typed->values = palloc(Max(typed->desc->natts, 1) * sizeof(Datum));
@@ -125,16 +137,17 @@ scdc_typed_rows_column(const ScdcTypedRows *typed)
 
 /* Value of an attribute that rows of the schema do not have. */
 static void
-constant_init(TypedColumn *tc, TupleDesc desc, int attno)
+constant_init(TypedColumn *tc, TupleDesc table, int attno)
 {
 	tc->kind = TYPED_CONSTANT;
-	tc->value = getmissingattr(desc, attno + 1, &tc->isnull);
+	tc->isnull = true;
+	if (table && attno < table->natts)
+		tc->value = getmissingattr(table, attno + 1, &tc->isnull);
 }
 
 static void
-no_cast(ScdcTypedRows *typed, const ScdcSchema *schema, int attno, int64 version)
+no_cast(ScdcTypedRows *typed, Form_pg_attribute att, const ScdcSchema *schema, int attno, int64 version)
 {
-	Form_pg_attribute att = TupleDescAttr(typed->desc, attno);
 	char	   *name = pstrdup(NameStr(att->attname));
 	char	   *type_now = format_type_with_typemod(att->atttypid, att->atttypmod);
 	const char *type_then = schema->columns[attno].type_name;
@@ -157,9 +170,9 @@ no_cast(ScdcTypedRows *typed, const ScdcSchema *schema, int attno, int64 version
 
 /* from: type that the values have, with the column's typmod or none */
 static void
-cast_init(ScdcTypedRows *typed, TypedColumn *tc, const ScdcSchema *schema, int attno, Oid from, int64 version)
+cast_init(ScdcTypedRows *typed, TypedColumn *tc, Form_pg_attribute att, const ScdcSchema *schema, int attno, Oid from,
+		  int64 version)
 {
-	Form_pg_attribute att = TupleDescAttr(typed->desc, attno);
 	const ScdcColumn *column = &schema->columns[attno];
 	CaseTestExpr *source = makeNode(CaseTestExpr);
 	Node	   *expr;
@@ -170,15 +183,14 @@ cast_init(ScdcTypedRows *typed, TypedColumn *tc, const ScdcSchema *schema, int a
 	expr = coerce_to_target_type(NULL, (Node *) source, source->typeId, att->atttypid, att->atttypmod,
 								 COERCION_ASSIGNMENT, COERCE_IMPLICIT_CAST, -1);
 	if (expr == NULL)
-		no_cast(typed, schema, attno, version);
+		no_cast(typed, att, schema, attno, version);
 	tc->cast = ExecInitExpr(expression_planner((Expr *) expr), NULL);
 }
 
 /* For values that were stored as text. */
 static void
-input_init(ScdcTypedRows *typed, TypedColumn *tc, const ScdcSchema *schema, int attno, int64 version)
+input_init(ScdcTypedRows *typed, TypedColumn *tc, Form_pg_attribute att, const ScdcSchema *schema, int attno, int64 version)
 {
-	Form_pg_attribute att = TupleDescAttr(typed->desc, attno);
 	const ScdcColumn *column = &schema->columns[attno];
 	int32		typmod = att->atttypmod;
 	Oid			type = att->atttypid;
@@ -191,7 +203,7 @@ input_init(ScdcTypedRows *typed, TypedColumn *tc, const ScdcSchema *schema, int 
 		type = column->type;
 		base = getBaseType(type);
 		typmod = -1;
-		cast_init(typed, tc, schema, attno, base, version);
+		cast_init(typed, tc, att, schema, attno, base, version);
 	}
 
 	/* the values were good once: a domain's constraints of today are not asked */
@@ -205,9 +217,10 @@ input_init(ScdcTypedRows *typed, TypedColumn *tc, const ScdcSchema *schema, int 
 }
 
 static void
-column_init(ScdcTypedRows *typed, TypedColumn *tc, int attno, const ScdcSchema *schema, int64 version)
+column_init(ScdcTypedRows *typed, TypedColumn *tc, int i, const ScdcSchema *schema, int64 version)
 {
-	Form_pg_attribute att = TupleDescAttr(typed->desc, attno);
+	Form_pg_attribute att = TupleDescAttr(typed->desc, i);
+	int			attno = typed->source ? typed->source[i] - 1 : i;	/* in the table */
 	const ScdcColumn *column;
 
 	tc->name = NameStr(att->attname);
@@ -219,7 +232,7 @@ column_init(ScdcTypedRows *typed, TypedColumn *tc, int attno, const ScdcSchema *
 	}
 	if (attno >= schema->ncolumns)
 	{
-		constant_init(tc, typed->desc, attno);
+		constant_init(tc, typed->table, attno);
 		return;
 	}
 	column = &schema->columns[attno];
@@ -227,13 +240,13 @@ column_init(ScdcTypedRows *typed, TypedColumn *tc, int attno, const ScdcSchema *
 	tc->image_attno = column->image_attno;
 
 	if (column->storage != SCDC_STORE_RAW)
-		input_init(typed, tc, schema, attno, version);
+		input_init(typed, tc, att, schema, attno, version);
 	else if (column->type == att->atttypid && (column->typmod == att->atttypmod || att->atttypmod == -1))
 		tc->kind = TYPED_DIRECT;
 	else
 	{
 		tc->kind = TYPED_CAST;
-		cast_init(typed, tc, schema, attno, column->raw_type, version);
+		cast_init(typed, tc, att, schema, attno, column->raw_type, version);
 	}
 }
 
@@ -270,7 +283,7 @@ plan_create(ScdcTypedRows *typed, const ScdcSchema *schema, int64 version)
 		column_init(typed, tc, i, schema, version);
 		plan->needs_settings = plan->needs_settings || tc->kind == TYPED_CAST || tc->kind == TYPED_INPUT;
 	}
-	plan->as_is = is_as_is(plan, schema, typed->desc);
+	plan->as_is = typed->source == NULL && is_as_is(plan, schema, typed->desc);
 	MemoryContextSwitchTo(old);
 	return plan;
 }
@@ -371,15 +384,12 @@ scdc_typed_rows_need_settings(const ScdcRowSchema *schema)
 	return ((const TypedPlan *) schema->plan)->needs_settings;
 }
 
-Datum
-scdc_typed_row(ScdcTypedRows *typed, ScdcRowView *view)
+void
+scdc_typed_values(ScdcTypedRows *typed, ScdcRowView *view, Datum **values, bool **isnull)
 {
 	TypedPlan  *plan = view->schema->plan;
-	Datum		result;
 
-	if (plan->as_is)
-		return row_of_image(typed, view->image);
-
+	ResetExprContext(typed->econtext);
 	scdc_row_view_split(view);
 	for (int i = 0; i < typed->desc->natts; i++)
 	{
@@ -399,7 +409,18 @@ scdc_typed_row(ScdcTypedRows *typed, ScdcRowView *view)
 										&typed->isnull[i]);
 	}
 	typed->column = NULL;
-	result = HeapTupleGetDatum(heap_form_tuple(typed->desc, typed->values, typed->isnull));
-	ResetExprContext(typed->econtext);
-	return result;
+	*values = typed->values;
+	*isnull = typed->isnull;
+}
+
+Datum
+scdc_typed_row(ScdcTypedRows *typed, ScdcRowView *view)
+{
+	Datum	   *values;
+	bool	   *isnull;
+
+	if (((const TypedPlan *) view->schema->plan)->as_is)
+		return row_of_image(typed, view->image);
+	scdc_typed_values(typed, view, &values, &isnull);
+	return HeapTupleGetDatum(heap_form_tuple(typed->desc, values, isnull));
 }
