@@ -13,6 +13,12 @@ static bool stop = false;
 static bool leave = false;
 
 void
+scdc_stop_is_next(void)
+{
+	stop = true;
+}
+
+void
 scdc_stop(int sqlerrcode, const char *message, const char *detail, const char *hint)
 {
 	stop = true;

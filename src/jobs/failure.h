@@ -15,6 +15,9 @@
  */
 extern void scdc_stop(int sqlerrcode, const char *message, const char *detail, const char *hint) pg_attribute_noreturn();
 
+/* The error that is raised next is of that kind. */
+extern void scdc_stop_is_next(void);
+
 /* Raises an error that ends the worker, and says nothing about the query: it is not this worker's any more. */
 extern void scdc_leave(const char *message) pg_attribute_noreturn();
 

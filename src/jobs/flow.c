@@ -29,6 +29,7 @@
 #include "utils/timestamp.h"
 #include "utils/tuplesort.h"
 
+#include "jobs/failure.h"
 #include "jobs/flow.h"
 #include "sql/tapes.h"
 
@@ -468,6 +469,7 @@ feed_collapse(ScdcFlow *f, Datum *values, bool *isnull)
 	MinimalTuple tuple = heap_form_minimal_tuple(f->work->desc, values, isnull);
 	CollapseRow *row = palloc(ROW_TUPLE + tuple->t_len);
 	Datum		version = values[f->work->version - 1];
+	ScdcChangeType type = scdc_work_type(f->work, values, isnull);	/* values may be ours, and used when the commit ends */
 	bool		same;
 
 	if (isnull[f->work->version - 1])
@@ -495,8 +497,8 @@ feed_collapse(ScdcFlow *f, Datum *values, bool *isnull)
 		f->ordinal++;
 		f->commit_seq = 0;
 	}
-	scdc_collapse_row(f->collapse, scdc_work_type(f->work, values, isnull),
-					  f->work->text_versions ? f->ordinal : DatumGetInt64(version), 0, ++f->commit_seq, row);
+	scdc_collapse_row(f->collapse, type, f->work->text_versions ? f->ordinal : DatumGetInt64(version), 0,
+					  ++f->commit_seq, row);
 }
 
 static void
@@ -819,11 +821,14 @@ scdc_flow_row(ScdcFlow *f, Datum *values, bool *isnull)
 	if (!isnull[ts - 1])
 		note_timestamp(f, DatumGetTimestampTz(values[ts - 1]));
 	else if (f->options.guard)
+	{
+		scdc_stop_is_next();
 		ereport(ERROR,
 				(errcode(ERRCODE_DATA_CORRUPTED),
 				 errmsg("_commit_timestamp is null in the change log"),
 				 errdetail("Error condition: CHANGELOG_CONTRACT_VIOLATION.NULL_COMMIT_TIMESTAMP."),
 				 errhint("Streams with post-processing need it for their watermark; deduplicationMode \"none\" does not.")));
+	}
 
 	if (f->options.way == SCDC_FLOW_STRAIGHT)
 	{

@@ -854,9 +854,38 @@ write_table(const ScdcQuery *q, const char *text)
 	return rows;
 }
 
-static void
-write_batch_sql(const ScdcQuery *q, int64 batch_id)
+/* The query's result in place of the batch, for commands that name it themselves. */
+static Tuplestorestate *
+replace_batch(const char *text)
 {
+	Tuplestorestate *rows = tuplestore_begin_heap(false, false, work_mem);
+	int64		nrows = 0;
+	TupleDesc	desc;
+	Portal		portal = SPI_cursor_open_with_args(NULL, text, 0, NULL, NULL, NULL, false, CURSOR_OPT_NO_SCROLL);
+
+	if (portal == NULL)
+		elog(ERROR, "could not open a cursor: %s", SPI_result_code_string(SPI_result));
+	desc = CreateTupleDescCopy(portal->tupDesc);
+	for (;;)
+	{
+		SPI_cursor_fetch(portal, true, 1000);
+		if (SPI_processed == 0)
+			break;
+		for (uint64 i = 0; i < SPI_processed; i++)
+			tuplestore_puttuple(rows, SPI_tuptable->vals[i]);
+		nrows += SPI_processed;
+		SPI_freetuptable(SPI_tuptable);
+	}
+	SPI_cursor_close(portal);
+	SPI_unregister_relation(BATCH);
+	register_batch(desc, rows, nrows);
+	return rows;
+}
+
+static void
+write_batch_sql(const ScdcQuery *q, const char *text, int64 batch_id)
+{
+	Tuplestorestate *rows = q->query ? replace_batch(text) : NULL;
 	Oid			type = INT8OID;
 	Datum		value = Int64GetDatum(batch_id);
 	int			result = SPI_execute_with_args(q->sink, 1, &type, &value, NULL, false, 0);
@@ -871,6 +900,8 @@ write_batch_sql(const ScdcQuery *q, int64 batch_id)
 				 errmsg("COPY is not allowed in \"foreach_batch\"")));
 	if (result < 0)
 		elog(ERROR, "SPI_execute_with_args failed: %s", SPI_result_code_string(result));
+	if (rows)
+		tuplestore_end(rows);
 }
 
 static void
@@ -1004,7 +1035,7 @@ scdc_sink_write(const ScdcQuery *q, TupleDesc batch, Tuplestorestate *rows, int6
 				written = nrows > 0 ? write_table(q, text) : 0;
 				break;
 			case SCDC_SINK_BATCH_SQL:
-				write_batch_sql(q, batch_id);
+				write_batch_sql(q, text, batch_id);
 				break;
 			case SCDC_SINK_BATCH_FUNCTION:
 				write_batch_function(q, text, batch_id);

@@ -15,6 +15,7 @@
 #include "utils/lsyscache.h"
 #include "utils/typcache.h"
 
+#include "jobs/failure.h"
 #include "jobs/work.h"
 
 ScdcWork *
@@ -162,6 +163,7 @@ scdc_work_contract_error(const ScdcWork *work, ScdcCollapseError error, HeapTupl
 	bool		isnull;
 	Datum		label = heap_getattr(tuple, work->change_type, work->desc, &isnull);
 
+	scdc_stop_is_next();
 	if (error == SCDC_ERROR_MULTIPLE_CHANGES)
 		ereport(ERROR,
 				(errcode(ERRCODE_DATA_CORRUPTED),
