@@ -186,6 +186,8 @@ scdc_state_first_to_redo(ScdcState *state, const ScdcQuery *q, List *progress)
 
 			if (p->batch_id != mark.batch_id || p->token != mark.token)
 				continue;
+			if (mark.batch_id + 1 < last->oldest_batch)
+				break;			/* batches before that one are not known any more, and not needed */
 			state->batch_id = mark.batch_id;
 			state->rows = mark.rows;
 			state->crc = mark.crc;
