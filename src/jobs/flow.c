@@ -325,7 +325,7 @@ put_out(ScdcFlow *f, Datum *values, bool *isnull)
 {
 	f->result.output_rows++;
 	if (f->output)
-		tuplestore_putvalues(f->output, f->work->batch, values, isnull);
+		tuplestore_putvalues(f->output, f->work->batch, values + SCDC_WORK_FIRST, isnull + SCDC_WORK_FIRST);
 }
 
 /* As a row of the result of this type. */

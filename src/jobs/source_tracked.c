@@ -236,7 +236,7 @@ scdc_tracked_open(ScdcSource *s)
 	for (int i = 0; i < w->nkeys; i++)
 		for (int j = 0; j < q->ncolumns; j++)
 			if (strcmp(q->keys[i], q->columns[j].name) == 0)
-				scdc_work_key_init(w, &w->keys[i], j + 1, q->columns[j].collation);
+				scdc_work_key_init(w, &w->keys[i], SCDC_WORK_FIRST + j + 1, q->columns[j].collation);
 }
 
 char *
@@ -423,8 +423,8 @@ put_change(ScdcChangeType type, int64 version, TimestampTz timestamp, ScdcRowVie
 	bool	   *isnull;
 
 	scdc_typed_values(r->typed, view, version, &values, &isnull);
-	memcpy(r->values, values, n * sizeof(Datum));
-	memcpy(r->isnull, isnull, n * sizeof(bool));
+	memcpy(r->values + SCDC_WORK_FIRST, values, n * sizeof(Datum));
+	memcpy(r->isnull + SCDC_WORK_FIRST, isnull, n * sizeof(bool));
 	r->values[w->change_type - 1] = w->labels[type];
 	r->values[w->version - 1] = Int64GetDatum(version);
 	r->values[w->timestamp - 1] = TimestampTzGetDatum(timestamp);

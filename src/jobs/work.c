@@ -27,35 +27,30 @@ scdc_work_create(TupleDesc visible, TupleDesc hidden, bool text_versions)
 	Oid			version_type = text_versions ? TEXTOID : INT8OID;
 
 	w->text_versions = text_versions;
-	w->change_type = n + 1;
-	w->version = n + 2;
-	w->timestamp = n + 3;
-	w->seq = n + 3 + nhidden + 1;
-	w->hash = w->seq + 1;
-	w->rank = w->seq + 2;
+	w->hash = 1;
+	w->seq = 2;
+	w->rank = 3;
+	w->change_type = SCDC_WORK_FIRST + n + 1;
+	w->version = SCDC_WORK_FIRST + n + 2;
+	w->timestamp = SCDC_WORK_FIRST + n + 3;
 
 	w->batch = CreateTemplateTupleDesc(n + 3);
-	w->desc = CreateTemplateTupleDesc(w->rank);
 	for (int i = 1; i <= n; i++)
-	{
 		TupleDescCopyEntry(w->batch, i, visible, i);
-		TupleDescCopyEntry(w->desc, i, visible, i);
-	}
-	for (int i = 0; i < 2; i++)
-	{
-		TupleDesc	d = i == 0 ? w->batch : w->desc;
+	TupleDescInitEntry(w->batch, n + 1, "_change_type", TEXTOID, -1, 0);
+	TupleDescInitEntry(w->batch, n + 2, "_commit_version", version_type, -1, 0);
+	if (text_versions)
+		TupleDescInitEntryCollation(w->batch, n + 2, C_COLLATION_OID);
+	TupleDescInitEntry(w->batch, n + 3, "_commit_timestamp", TIMESTAMPTZOID, -1, 0);
 
-		TupleDescInitEntry(d, w->change_type, "_change_type", TEXTOID, -1, 0);
-		TupleDescInitEntry(d, w->version, "_commit_version", version_type, -1, 0);
-		if (text_versions)
-			TupleDescInitEntryCollation(d, w->version, C_COLLATION_OID);
-		TupleDescInitEntry(d, w->timestamp, "_commit_timestamp", TIMESTAMPTZOID, -1, 0);
-	}
-	for (int i = 1; i <= nhidden; i++)
-		TupleDescCopyEntry(w->desc, n + 3 + i, hidden, i);
-	TupleDescInitEntry(w->desc, w->seq, "seq", INT8OID, -1, 0);
+	w->desc = CreateTemplateTupleDesc(SCDC_WORK_FIRST + n + 3 + nhidden);
 	TupleDescInitEntry(w->desc, w->hash, "hash", INT8OID, -1, 0);
+	TupleDescInitEntry(w->desc, w->seq, "seq", INT8OID, -1, 0);
 	TupleDescInitEntry(w->desc, w->rank, "rank", INT4OID, -1, 0);
+	for (int i = 1; i <= n + 3; i++)
+		TupleDescCopyEntry(w->desc, SCDC_WORK_FIRST + i, w->batch, i);
+	for (int i = 1; i <= nhidden; i++)
+		TupleDescCopyEntry(w->desc, SCDC_WORK_FIRST + n + 3 + i, hidden, i);
 
 	w->labels[SCDC_CHANGE_DELETE] = CStringGetTextDatum("delete");
 	w->labels[SCDC_CHANGE_INSERT] = CStringGetTextDatum("insert");

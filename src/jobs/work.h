@@ -3,15 +3,16 @@
  * work.h
  *	  Rows on their way through a job.
  *
- * A work row is a tuple: the columns of "batch" (data columns, _change_type,
- * _commit_version, _commit_timestamp), then hidden ones: what row_id and
- * row_version of a registered change log lead to inside of columns, and
+ * A work row is a tuple: three columns to sort it by,
  *
- *	  seq	place in which the source gave the row, inside its batch
  *	  hash	of the row's identity, 64 bits; 0 without one
+ *	  seq	place in which the source gave the row, inside its batch
  *	  rank	0 for delete-like rows, 1 for the others
  *
- * so that the executor's sort can order rows by any of them.
+ * which stand first because a sort gets at them fastest there; the columns of
+ * "batch" (data columns, _change_type, _commit_version, _commit_timestamp);
+ * and what row_id and row_version of a registered change log lead to inside of
+ * columns.
  *
  *-------------------------------------------------------------------------
  */
@@ -34,9 +35,12 @@ typedef struct ScdcWorkKey
 	FmgrInfo	hash;			/* the extended one */
 } ScdcWorkKey;
 
+/* Index (from 0) of the first data column. */
+#define SCDC_WORK_FIRST		3
+
 typedef struct ScdcWork
 {
-	TupleDesc	batch;			/* what "batch" looks like: a prefix of desc */
+	TupleDesc	batch;			/* what "batch" looks like: the columns of desc from SCDC_WORK_FIRST on */
 	TupleDesc	desc;
 	AttrNumber	change_type;
 	AttrNumber	version;
