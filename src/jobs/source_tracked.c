@@ -403,60 +403,86 @@ typedef struct TrackedRead
 {
 	ScdcSource *source;
 	ScdcFlow   *flow;
+	ScdcRead	read;
+	ScdcRowSchemas *schemas;
+	ScdcVersionRange range;
 	ScdcTypedRows *typed;
 	Datum	   *values;			/* of the work row */
 	bool	   *isnull;
-
-	/* format "table" */
-	bool		only_looking;	/* for versions that do more than insert */
-	List	   *skip;			/* such versions, as int64 *, in order */
-	ListCell   *next_skip;
+	MemoryContext row_cxt;		/* reset after each row */
 } TrackedRead;
 
 static void
-put_change(ScdcChangeType type, int64 version, TimestampTz timestamp, ScdcRowView *view, void *arg)
+put_change(TrackedRead *r, const ScdcChange *change)
 {
-	TrackedRead *r = arg;
 	ScdcWork   *w = r->source->work;
 	int			n = r->source->query->ncolumns;
+	MemoryContext old = MemoryContextSwitchTo(r->row_cxt);
 	Datum	   *values;
 	bool	   *isnull;
 
-	scdc_typed_values(r->typed, view, version, &values, &isnull);
+	if (change->view->schema->plan == NULL)
+		scdc_typed_rows_prepare(r->typed, change->view->schema, change->version);
+	scdc_typed_values(r->typed, change->view, &values, &isnull);
 	memcpy(r->values + SCDC_WORK_FIRST, values, n * sizeof(Datum));
 	memcpy(r->isnull + SCDC_WORK_FIRST, isnull, n * sizeof(bool));
-	r->values[w->change_type - 1] = w->labels[type];
-	r->values[w->version - 1] = Int64GetDatum(version);
-	r->values[w->timestamp - 1] = TimestampTzGetDatum(timestamp);
+	r->values[w->change_type - 1] = w->labels[change->type];
+	r->values[w->version - 1] = Int64GetDatum(change->version);
+	r->values[w->timestamp - 1] = TimestampTzGetDatum(change->timestamp);
 	scdc_flow_row(r->flow, r->values, r->isnull);
-}
-
-static void
-look_for_changes(ScdcChangeType type, int64 version, TimestampTz timestamp, ScdcRowView *view, void *arg)
-{
-	TrackedRead *r = arg;
-	int64	   *v;
-	MemoryContext old;
-
-	if (type == SCDC_CHANGE_INSERT || (r->skip && *(int64 *) llast(r->skip) == version))
-		return;
-	old = MemoryContextSwitchTo(GetMemoryChunkContext(r));
-	v = palloc(sizeof(int64));
-	*v = version;
-	r->skip = lappend(r->skip, v);
 	MemoryContextSwitchTo(old);
+	MemoryContextReset(r->row_cxt);
 }
 
 static void
-put_insert(ScdcChangeType type, int64 version, TimestampTz timestamp, ScdcRowView *view, void *arg)
+read_changes(TrackedRead *r, ScdcDeduplication mode, bool compute_updates)
 {
-	TrackedRead *r = arg;
+	ScdcChangeReader *reader = scdc_changes_begin(&r->read, r->schemas, r->range, mode, compute_updates);
+	ScdcChange	change;
 
-	while (r->next_skip && *(int64 *) lfirst(r->next_skip) < version)
-		r->next_skip = lnext(r->skip, r->next_skip);
-	if (r->next_skip && *(int64 *) lfirst(r->next_skip) == version)
-		return;
-	put_change(type, version, timestamp, view, arg);
+	while (scdc_changes_next(reader, &change))
+		put_change(r, &change);
+	scdc_changes_end(reader);
+}
+
+/* Versions that do more than insert, as int64 *, in order. */
+static List *
+versions_with_changes(TrackedRead *r)
+{
+	ScdcChangeReader *reader = scdc_changes_begin(&r->read, r->schemas, r->range, SCDC_DEDUP_DROP_CARRYOVERS, false);
+	ScdcChange	change;
+	List	   *versions = NIL;
+
+	while (scdc_changes_next(reader, &change))
+	{
+		int64	   *v;
+
+		if (change.type == SCDC_CHANGE_INSERT || (versions && *(int64 *) llast(versions) == change.version))
+			continue;
+		v = palloc(sizeof(int64));
+		*v = change.version;
+		versions = lappend(versions, v);
+	}
+	scdc_changes_end(reader);
+	return versions;
+}
+
+/* What was inserted, without the versions to skip. */
+static void
+read_inserts(TrackedRead *r, List *skip)
+{
+	ScdcChangeReader *reader = scdc_changes_begin(&r->read, r->schemas, r->range, SCDC_DEDUP_DROP_CARRYOVERS, false);
+	ListCell   *next = list_head(skip);
+	ScdcChange	change;
+
+	while (scdc_changes_next(reader, &change))
+	{
+		while (next && *(int64 *) lfirst(next) < change.version)
+			next = lnext(skip, next);
+		if (next == NULL || *(int64 *) lfirst(next) != change.version)
+			put_change(r, &change);
+	}
+	scdc_changes_end(reader);
 }
 
 /*
@@ -464,59 +490,55 @@ put_insert(ScdcChangeType type, int64 version, TimestampTz timestamp, ScdcRowVie
  * ones are what was inserted.
  */
 static void
-read_as_table(TrackedRead *r, const ScdcRead *read, ScdcRowSchemas *schemas, ScdcVersionRange range, bool first)
+read_as_table(TrackedRead *r, bool first)
 {
 	const ScdcQuery *q = r->source->query;
+	List	   *skip;
 
 	if (first)
 	{
-		scdc_read_changes(read, schemas, range, q->nkeys > 0 ? SCDC_DEDUP_NET_CHANGES : SCDC_DEDUP_DROP_CARRYOVERS,
-						  false, put_change, r);
+		read_changes(r, q->nkeys > 0 ? SCDC_DEDUP_NET_CHANGES : SCDC_DEDUP_DROP_CARRYOVERS, false);
 		return;
 	}
-	scdc_read_changes(read, schemas, range, SCDC_DEDUP_DROP_CARRYOVERS, false, look_for_changes, r);
-	if (r->skip && !q->skip_change_commits)
+	skip = versions_with_changes(r);
+	if (skip && !q->skip_change_commits)
 		scdc_stop(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE,
 				  psprintf("version " INT64_FORMAT " of source table \"%s\" holds updates or deletes",
-						   *(int64 *) linitial(r->skip), q->source),
+						   *(int64 *) linitial(skip), q->source),
 				  "With format \"table\" a query reads inserted rows only.",
 				  "Option \"skipChangeCommits\" leaves such versions out; format \"changes\" reads all changes.");
-	r->next_skip = list_head(r->skip);
-	scdc_read_changes(read, schemas, range, SCDC_DEDUP_DROP_CARRYOVERS, false, put_insert, r);
+	read_inserts(r, skip);
 }
 
 void
 scdc_tracked_read(ScdcSource *s, const ScdcBatch *batch, ScdcFlow *flow)
 {
 	const ScdcQuery *q = s->query;
-	TrackedRead *r = palloc0(sizeof(TrackedRead));
-	ScdcRead	read = {.target = s->target, .snapshot = s->snapshot};
-	ScdcRowSchemas *schemas = scdc_row_schemas_create(s->target->stream, s->snapshot);
+	TrackedRead r = {.source = s,.flow = flow};
 	AttrNumber *columns = palloc0(Max(q->ncolumns, 1) * sizeof(AttrNumber));
-	ScdcVersionRange range;
 	Relation	rel = try_relation_open(q->source_relid, AccessShareLock);
 	int			nestlevel;
 
 	for (int i = 0; i < q->ncolumns; i++)
 		columns[i] = q->columns[i].attnum;
-	r->source = s;
-	r->flow = flow;
-	r->typed = scdc_typed_rows_create_columns(scdc_source_visible_columns(q), columns,
-											  rel ? RelationGetDescr(rel) : NULL, schemas);
-	r->values = palloc0(s->work->desc->natts * sizeof(Datum));
-	r->isnull = palloc0(s->work->desc->natts * sizeof(bool));
-	range.first = batch->start_offset ? version_of(batch->start_offset) + 1 : PG_INT64_MIN;
-	range.last = version_of(batch->end_offset);
+	r.read.target = s->target;
+	r.read.snapshot = s->snapshot;
+	r.schemas = scdc_row_schemas_create(s->target->stream, s->snapshot);
+	r.typed = scdc_typed_rows_create_columns(scdc_source_visible_columns(q), columns,
+											 rel ? RelationGetDescr(rel) : NULL, r.schemas);
+	r.values = palloc0(s->work->desc->natts * sizeof(Datum));
+	r.isnull = palloc0(s->work->desc->natts * sizeof(bool));
+	r.row_cxt = AllocSetContextCreate(CurrentMemoryContext, "streamcdc source row", ALLOCSET_DEFAULT_SIZES);
+	r.range.first = batch->start_offset ? version_of(batch->start_offset) + 1 : PG_INT64_MIN;
+	r.range.last = version_of(batch->end_offset);
 
 	nestlevel = scdc_pin_input_settings();
 	if (q->as_table)
-		read_as_table(r, &read, schemas, range, batch->batch_id == 0);
+		read_as_table(&r, batch->batch_id == 0);
 	else
-		scdc_read_changes(&read, schemas, range,
-						  q->mode == SCDC_DEDUP_NET_CHANGES ? SCDC_DEDUP_DROP_CARRYOVERS : q->mode,
-						  q->compute_updates, put_change, r);
+		read_changes(&r, q->mode == SCDC_DEDUP_NET_CHANGES ? SCDC_DEDUP_DROP_CARRYOVERS : q->mode, q->compute_updates);
 	AtEOXact_GUC(true, nestlevel);
-	scdc_typed_rows_end(r->typed);
+	scdc_typed_rows_end(r.typed);
 	if (rel)
 		relation_close(rel, NoLock);
 }
