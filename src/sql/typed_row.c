@@ -45,6 +45,7 @@ typedef struct TypedColumn
 {
 	TypedKind	kind;
 	const char *name;
+	Form_pg_attribute att;		/* what is wanted */
 	int			image_attno;
 	bool		isnull;			/* TYPED_CONSTANT */
 	Datum		value;
@@ -224,6 +225,7 @@ column_init(ScdcTypedRows *typed, TypedColumn *tc, int i, const ScdcSchema *sche
 	const ScdcColumn *column;
 
 	tc->name = NameStr(att->attname);
+	tc->att = att;
 	if (att->attisdropped)
 	{
 		tc->kind = TYPED_CONSTANT;
@@ -347,7 +349,7 @@ column_text(ScdcTypedRows *typed, TypedColumn *tc, const ScdcSchema *schema, Dat
 		return string;
 	string = scdc_old_text_convert(tc->old_text, string);
 	if (string == NULL)
-		no_cast(typed, schema, tc->attno, tc->version);
+		no_cast(typed, tc->att, schema, tc->attno, tc->version);
 	return string;
 }
 
