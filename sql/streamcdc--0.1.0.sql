@@ -16,11 +16,12 @@ COMMENT ON SCHEMA streamcdc IS 'tables of the extension streamcdc; read them thr
 CREATE SEQUENCE streamcdc.stream_id_seq AS bigint;
 COMMENT ON SEQUENCE streamcdc.stream_id_seq IS 'numbers of streams; a stream is one table tracked once';
 
--- what is tracked, as decoding sees it: read under historic snapshots, so fixed width and a user catalog table
+-- what is tracked, as decoding sees it: read under historic snapshots, so a user catalog table, and nothing out of line
 CREATE TABLE streamcdc.registry (
 	relid oid NOT NULL,
 	stream_id bigint NOT NULL,
-	base_version bigint NOT NULL
+	base_version bigint NOT NULL,
+	identity_attnums int2[] NOT NULL
 ) WITH (user_catalog_table = true);
 CREATE UNIQUE INDEX registry_relid ON streamcdc.registry (relid);
 COMMENT ON TABLE streamcdc.registry IS 'tables being captured, read by the capture worker as of each change';

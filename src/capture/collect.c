@@ -165,19 +165,20 @@ scdc_collect_find(int64 stream_id)
 }
 
 static ScdcTracked *
-make_tracked(int64 stream_id, Oid relid, int64 base_version)
+make_tracked(Oid relid, const ScdcRegistered *registered)
 {
 	MemoryContext old = MemoryContextSwitchTo(collect_cxt);
 	ScdcTracked *t = palloc0(sizeof(ScdcTracked));
 	StreamEntry *e;
 
-	t->stream_id = stream_id;
+	t->stream_id = registered->stream_id;
 	t->relid = relid;
-	t->last_version = base_version;
-	t->nidentity = -1;
+	t->last_version = registered->base_version;
+	t->nidentity = registered->nidentity;
+	memcpy(t->identity, registered->identity, sizeof(t->identity));
 	t->last_timestamp = DT_NOBEGIN;
 	t->split_version = PG_INT64_MIN;
-	e = hash_search(streams, &stream_id, HASH_ENTER, NULL);
+	e = hash_search(streams, &t->stream_id, HASH_ENTER, NULL);
 	e->tracked = t;
 	MemoryContextSwitchTo(old);
 	return t;
@@ -198,8 +199,14 @@ scdc_collect_load(ScdcStream *stream, Snapshot snapshot)
 	if (t == NULL)
 	{
 		ScdcSchema *schema;
+		ScdcRegistered registered = {
+			.stream_id = stream->stream_id,
+			.base_version = stream->base_version,
+			.nidentity = stream->nidentity,
+		};
 
-		t = make_tracked(stream->stream_id, stream->relid, stream->base_version);
+		memcpy(registered.identity, stream->identity, sizeof(registered.identity));
+		t = make_tracked(stream->relid, &registered);
 		schema = scdc_schema_read(stream->stream_id, 0, snapshot);
 		if (schema && schema->number > 0)
 			t->last_schema = schema->number;
@@ -208,8 +215,6 @@ scdc_collect_load(ScdcStream *stream, Snapshot snapshot)
 	if (t->dead)
 		return;
 
-	t->nidentity = stream->nidentity;
-	memcpy(t->identity, stream->identity, sizeof(AttrNumber) * stream->nidentity);
 	t->last_version = stream->base_version;
 	t->last_timestamp = DT_NOBEGIN;
 	if (scdc_changelog_last(stream->stream_id, snapshot, &last))
@@ -273,8 +278,7 @@ relation_entry(Oid relid)
 
 	if (!found || !e->valid || e->looking)
 	{
-		int64		stream_id,
-					base_version;
+		ScdcRegistered registered;
 
 		/* valid first: if the look-up below lets in an invalidation, we look again next time */
 		e->valid = true;
@@ -282,11 +286,11 @@ relation_entry(Oid relid)
 		e->tracked = NULL;
 		e->schema_checked = false;
 		if (OidIsValid(scdc_table_oid(SCDC_REGISTRY)) &&
-			scdc_registry_lookup(relid, NULL, &stream_id, &base_version))
+			scdc_registry_lookup(relid, NULL, &registered))
 		{
-			e->tracked = scdc_collect_find(stream_id);
+			e->tracked = scdc_collect_find(registered.stream_id);
 			if (e->tracked == NULL)
-				e->tracked = make_tracked(stream_id, relid, base_version);
+				e->tracked = make_tracked(relid, &registered);
 		}
 		e->looking = false;
 	}

@@ -39,7 +39,7 @@ typedef struct ScdcTracked
 {
 	int64		stream_id;
 	Oid			relid;
-	int			nidentity;		/* columns that identify a row; -1: not known yet */
+	int			nidentity;		/* columns that identify a row */
 	AttrNumber	identity[INDEX_MAX_KEYS];
 	bool		dead;			/* untracked or given up: its changes are thrown away */
 	char	   *stalled;		/* why a change of it could not be stored */

@@ -38,7 +38,7 @@ typedef struct ScdcStream
 	int64		base_version;	/* version of the baseline; without one, the first commit is base_version + 1 */
 	bool		baseline;
 	int			nidentity;		/* 0: no identity */
-	AttrNumber	identity[32];	/* attnums, in index order */
+	AttrNumber	identity[INDEX_MAX_KEYS];	/* attnums, in index order */
 	Oid			identity_index;
 	Interval   *retention;	/* NULL: the setting */
 	char	   *on_truncate;
@@ -89,11 +89,19 @@ extern void scdc_baseline_delete(const ScdcBaseline *baseline);
 extern void scdc_stream_delete_log(int64 stream_id, Snapshot snapshot);
 
 /* The registry; both call CacheInvalidateRelcacheByRelid, without which decoding would not notice. */
-extern void scdc_registry_insert(Oid relid, int64 stream_id, int64 base_version);
+extern void scdc_registry_insert(const ScdcStream *stream);
 extern bool scdc_registry_delete(Oid relid);
 
 /* What is registered for a table; false if nothing.  snapshot NULL: the catalog snapshot, historic while decoding. */
-extern bool scdc_registry_lookup(Oid relid, Snapshot snapshot, int64 *stream_id, int64 *base_version);
+typedef struct ScdcRegistered
+{
+	int64		stream_id;
+	int64		base_version;
+	int			nidentity;
+	AttrNumber	identity[INDEX_MAX_KEYS];
+} ScdcRegistered;
+
+extern bool scdc_registry_lookup(Oid relid, Snapshot snapshot, ScdcRegistered *registered);
 extern bool scdc_registry_is_empty(Snapshot snapshot);
 
 /* The slot that capture relies on. */

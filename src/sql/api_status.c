@@ -36,6 +36,7 @@
 #include "log/catalog.h"
 #include "log/changelog.h"
 #include "log/rows.h"
+#include "log/schema.h"
 #include "shmem.h"
 #include "sql/resolve.h"
 
@@ -225,29 +226,41 @@ may_see_errors(const ScdcStream *stream)
 	return pg_class_ownercheck(stream->relid, user);
 }
 
-static Datum
-identity_columns(const ScdcStream *stream, Snapshot snapshot)
+/*
+ * The columns that identify rows: none (an empty array) if there have never
+ * been any, false if those that there were do so no more.
+ */
+static bool
+identity_columns(const ScdcStream *stream, Snapshot snapshot, Datum *result)
 {
-	ScdcSchema *schema = scdc_schema_read(stream->stream_id, 0, snapshot);
 	Datum	   *names = palloc0(Max(stream->nidentity, 1) * sizeof(Datum));
-	int			n = 0;
+	bool		dropped = stream->state == SCDC_STATE_DROPPED;
+	ScdcSchema *schema = NULL;
 
-	if (schema == NULL)
-		schema = scdc_schema_read(stream->stream_id, SCDC_BASELINE_SCHEMA, snapshot);
+	if (dropped)
+	{
+		schema = scdc_schema_read(stream->stream_id, 0, snapshot);
+		if (schema == NULL)
+			schema = scdc_schema_read(stream->stream_id, SCDC_BASELINE_SCHEMA, snapshot);
+	}
+	else if (stream->nidentity > 0 && !scdc_identity_holds(stream->relid, stream->identity, stream->nidentity))
+		return false;
 	for (int i = 0; i < stream->nidentity; i++)
 	{
 		AttrNumber	attnum = stream->identity[i];
-		char	   *name = NULL;
+		char	   *name;
 
-		/* as the table has it now, or had it last */
-		if (stream->state != SCDC_STATE_DROPPED)
+		if (!dropped)
 			name = get_attname(stream->relid, attnum, true);
-		if (name == NULL && schema && attnum <= schema->ncolumns && !schema->columns[attnum - 1].dropped)
-			name = schema->columns[attnum - 1].name;
-		if (name)
-			names[n++] = DirectFunctionCall1(namein, CStringGetDatum(name));
+		else
+			name = schema && attnum <= schema->ncolumns && schema->columns[attnum - 1].identity ?
+				schema->columns[attnum - 1].name : NULL;
+		if (name == NULL)
+			return false;
+		names[i] = DirectFunctionCall1(namein, CStringGetDatum(name));
 	}
-	return PointerGetDatum(construct_array(names, n, NAMEOID, NAMEDATALEN, false, TYPALIGN_CHAR));
+	*result = PointerGetDatum(construct_array(names, stream->nidentity, NAMEOID, NAMEDATALEN, false, TYPALIGN_CHAR));
+	return true;
 }
 
 /*
@@ -313,7 +326,8 @@ list_stream(ReturnSetInfo *result, const ScdcStream *stream, const CaptureStatus
 	SET(COL_TABLE_NAME, CStringGetTextDatum(stream->state == SCDC_STATE_DROPPED ? scdc_dropped_name(stream) :
 											scdc_relation_name(stream->relid)));
 	SET(COL_STATUS, CStringGetTextDatum(status));
-	SET(COL_IDENTITY_COLUMNS, identity_columns(stream, snapshot));
+	if (identity_columns(stream, snapshot, &values[COL_IDENTITY_COLUMNS]))
+		isnull[COL_IDENTITY_COLUMNS] = false;
 	if (readable && log)
 	{
 		SET(COL_FIRST_VERSION, Int64GetDatum(log->first_version));

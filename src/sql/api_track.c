@@ -409,7 +409,7 @@ streamcdc_track(PG_FUNCTION_ARGS)
 	if (stream.old_replica_identity != REPLICA_IDENTITY_FULL)
 		set_replica_identity(relid, REPLICA_IDENTITY_FULL, InvalidOid);
 	scdc_stream_insert(&stream);
-	scdc_registry_insert(relid, stream.stream_id, stream.base_version);
+	scdc_registry_insert(&stream);
 	CommandCounterIncrement();
 	emit_message();
 	table_close(registry, NoLock);

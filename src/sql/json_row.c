@@ -73,24 +73,12 @@ struct ScdcJsonRows
 };
 
 int
-scdc_pin_output_settings(void)
+scdc_pin_settings(const struct ScdcSetting *settings, int n)
 {
-	static const struct
-	{
-		const char *name;
-		const char *value;
-	}			settings[] = {
-		{"TimeZone", "UTC"},
-		{"DateStyle", "ISO"},
-		{"IntervalStyle", "postgres"},
-		{"bytea_output", "hex"},
-		{"extra_float_digits", "1"},
-		{"search_path", "pg_catalog"},
-	};
 	int			nestlevel = NewGUCNestLevel();
 	const char *money = GetConfigOptionResetString("lc_monetary");
 
-	for (int i = 0; i < (int) lengthof(settings); i++)
+	for (int i = 0; i < n; i++)
 		(void) set_config_option(settings[i].name, settings[i].value, PGC_USERSET, PGC_S_SESSION,
 								 GUC_ACTION_SAVE, true, 0, false);
 
@@ -98,6 +86,21 @@ scdc_pin_output_settings(void)
 	if (money && strcmp(money, GetConfigOption("lc_monetary", false, false)) != 0)
 		(void) set_config_option("lc_monetary", money, PGC_USERSET, PGC_S_SESSION, GUC_ACTION_SAVE, true, 0, false);
 	return nestlevel;
+}
+
+int
+scdc_pin_output_settings(void)
+{
+	static const struct ScdcSetting settings[] = {
+		{"TimeZone", "UTC"},
+		{"DateStyle", "ISO"},
+		{"IntervalStyle", "postgres"},
+		{"bytea_output", "hex"},
+		{"extra_float_digits", "1"},
+		{"search_path", "pg_catalog"},
+	};
+
+	return scdc_pin_settings(settings, lengthof(settings));
 }
 
 ScdcJsonRows *

@@ -17,6 +17,7 @@
 
 #include "access/htup_details.h"
 #include "access/tupdesc.h"
+#include "catalog/namespace.h"
 #include "catalog/pg_type.h"
 #include "executor/executor.h"
 #include "funcapi.h"
@@ -24,12 +25,12 @@
 #include "optimizer/optimizer.h"
 #include "parser/parse_coerce.h"
 #include "utils/builtins.h"
-#include "utils/guc.h"
 #include "utils/lsyscache.h"
 #include "utils/memutils.h"
 #include "utils/syscache.h"
 #include "utils/typcache.h"
 
+#include "sql/json_row.h"
 #include "sql/old_text.h"
 #include "sql/typed_row.h"
 
@@ -88,16 +89,18 @@ struct ScdcTypedRows
 /*
  * Text that was stored under fixed settings must be read under them where it
  * would mean something else.  The rest stays as the caller has it: casts may
- * depend on it.
+ * depend on it.  (The search path is set around input functions only.)
  */
 int
 scdc_pin_input_settings(void)
 {
-	int			nestlevel = NewGUCNestLevel();
+	static const struct ScdcSetting settings[] = {
+		{"DateStyle", "ISO"},
+		{"IntervalStyle", "postgres"},
+		{"xmloption", "content"},
+	};
 
-	(void) set_config_option("DateStyle", "ISO", PGC_USERSET, PGC_S_SESSION, GUC_ACTION_SAVE, true, 0, false);
-	(void) set_config_option("IntervalStyle", "postgres", PGC_USERSET, PGC_S_SESSION, GUC_ACTION_SAVE, true, 0, false);
-	return nestlevel;
+	return scdc_pin_settings(settings, lengthof(settings));
 }
 
 ScdcTypedRows *
@@ -332,6 +335,19 @@ row_of_image(ScdcTypedRows *typed, ScdcBytes image)
 	return PointerGetDatum(row);
 }
 
+/* Names in the text (of a regclass in a composite, say) were written under this path. */
+static Datum
+input_value(TypedColumn *tc, char *text)
+{
+	OverrideSearchPath path = {.addCatalog = true};
+	Datum		result;
+
+	PushOverrideSearchPath(&path);
+	result = InputFunctionCall(&tc->input, text, tc->input_param, tc->typmod);
+	PopOverrideSearchPath();
+	return result;
+}
+
 static Datum
 cast_value(ScdcTypedRows *typed, TypedColumn *tc, Datum value, bool *isnull)
 {
@@ -367,7 +383,7 @@ column_value(ScdcTypedRows *typed, TypedColumn *tc, const ScdcSchema *schema, Da
 		case TYPED_CAST:
 			return cast_value(typed, tc, stored, isnull);
 		case TYPED_INPUT:
-			value = InputFunctionCall(&tc->input, column_text(typed, tc, schema, stored), tc->input_param, tc->typmod);
+			value = input_value(tc, column_text(typed, tc, schema, stored));
 			return tc->cast ? cast_value(typed, tc, value, isnull) : value;
 	}
 	elog(ERROR, "unexpected kind of column: %d", (int) tc->kind);
