@@ -38,6 +38,7 @@
 #include "utils/timestamp.h"
 
 #include "capture/baseline.h"
+#include "capture/decode.h"
 #include "capture/wait.h"
 #include "hooks.h"
 #include "jobs/slots.h"
@@ -71,21 +72,20 @@ resume_suspended(void)
 
 /* ---- the end of a transaction ---- */
 
-/* What this transaction has begun to track; 0: nothing. */
+/* What this transaction has begun to track. */
 static struct
 {
-	int64		stream_id;		/* newest one with a baseline */
 	bool		any;
+	bool		baseline;		/* with a baseline */
 }			tracking;
 
 #define TRACKING_WAIT	1000	/* ms */
 
 void
-scdc_hooks_tracking(int64 stream_id, bool baseline)
+scdc_hooks_tracking(bool baseline)
 {
 	tracking.any = true;
-	if (baseline)
-		tracking.stream_id = stream_id;
+	tracking.baseline |= baseline;
 }
 
 /*
@@ -98,7 +98,7 @@ scdc_hooks_tracking(int64 stream_id, bool baseline)
  * capture may have to wait for somebody's long transaction.
  */
 static void
-wait_for_capture_to_note(ScdcCaptureEntry *entry)
+wait_for_capture_to_note(ScdcCaptureEntry *entry, uint64 number)
 {
 	TimestampTz give_up = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), TRACKING_WAIT);
 
@@ -107,8 +107,7 @@ wait_for_capture_to_note(ScdcCaptureEntry *entry)
 	{
 		long		left;
 
-		if (tracking.stream_id ? (int64) pg_atomic_read_u64(&entry->baseline_taken) >= tracking.stream_id :
-			entry->state == SCDC_CAPTURE_RUNNING)
+		if (number > 0 ? pg_atomic_read_u64(&entry->baseline_served) >= number : entry->state == SCDC_CAPTURE_RUNNING)
 			break;
 		left = TimestampDifferenceMilliseconds(GetCurrentTimestamp(), give_up);
 		if (left <= 0 || entry->state == SCDC_CAPTURE_FAILED)
@@ -132,10 +131,7 @@ at_transaction_end(XactEvent event, void *arg)
 	if (event == XACT_EVENT_COMMIT || event == XACT_EVENT_ABORT || event == XACT_EVENT_PREPARE)
 		resume_suspended();
 	if (event == XACT_EVENT_ABORT || event == XACT_EVENT_PREPARE)
-	{
-		tracking.any = false;
-		tracking.stream_id = 0;
-	}
+		tracking.any = tracking.baseline = false;
 	if (event != XACT_EVENT_COMMIT || XactLastCommitEnd == seen)
 		return;
 	seen = XactLastCommitEnd;
@@ -143,12 +139,14 @@ at_transaction_end(XactEvent event, void *arg)
 	entry = scdc_entry_find(MyDatabaseId);
 	if (entry && entry->pid != MyProcPid)
 	{
+		/* visible by now to every snapshot that is taken later, so whoever reads the counter before taking one serves us */
+		uint64		number = tracking.baseline ? pg_atomic_add_fetch_u64(&entry->baseline_asked, 1) : 0;
+
 		scdc_wake_capture(entry, XactLastCommitEnd, tracking.any);
 		if (tracking.any)
-			wait_for_capture_to_note(entry);
+			wait_for_capture_to_note(entry, number);
 	}
-	tracking.any = false;
-	tracking.stream_id = 0;
+	tracking.any = tracking.baseline = false;
 }
 
 /* ---- commands ---- */
@@ -244,6 +242,31 @@ before_drop_extension(DropStmt *stmt)
 	}
 }
 
+/* A baseline being copied would hold up DROP TABLE, for nothing. */
+static void
+before_drop_table(DropStmt *stmt)
+{
+	ScdcCaptureEntry *entry = scdc_entry_find(MyDatabaseId);
+	ListCell   *lc;
+
+	if (entry == NULL || entry->baseline_stream == 0 || !OidIsValid(scdc_table_oid(SCDC_STREAMS)))
+		return;
+	foreach(lc, stmt->objects)
+	{
+		Oid			relid = RangeVarGetRelid(makeRangeVarFromNameList(lfirst(lc)), NoLock, true);
+		Snapshot	snapshot;
+		ScdcStream *stream;
+
+		if (!OidIsValid(relid) || !pg_class_ownercheck(relid, GetUserId()))
+			continue;
+		snapshot = RegisterSnapshot(GetLatestSnapshot());
+		stream = scdc_stream_by_relid(relid, snapshot);
+		UnregisterSnapshot(snapshot);
+		if (stream)
+			scdc_baseline_cancel(entry, stream->stream_id);
+	}
+}
+
 static void
 process_utility(PlannedStmt *pstmt, const char *queryString, bool readOnlyTree, ProcessUtilityContext context,
 				ParamListInfo params, QueryEnvironment *queryEnv, DestReceiver *dest, QueryCompletion *qc)
@@ -263,6 +286,8 @@ process_utility(PlannedStmt *pstmt, const char *queryString, bool readOnlyTree, 
 
 	if (IsA(pstmt->utilityStmt, DropStmt) && ((DropStmt *) pstmt->utilityStmt)->removeType == OBJECT_EXTENSION)
 		before_drop_extension((DropStmt *) pstmt->utilityStmt);
+	if (IsA(pstmt->utilityStmt, DropStmt) && ((DropStmt *) pstmt->utilityStmt)->removeType == OBJECT_TABLE)
+		before_drop_table((DropStmt *) pstmt->utilityStmt);
 
 	run_utility(pstmt, queryString, readOnlyTree, context, params, queryEnv, dest, qc);
 
@@ -304,6 +329,7 @@ mark_dropped(Oid relid)
 	s->state = SCDC_STATE_DROPPED;
 	scdc_stream_replace(s);
 	scdc_registry_delete(relid);
+	scdc_emit_message();
 }
 
 static void

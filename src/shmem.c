@@ -62,7 +62,8 @@ shmem_startup(void)
 		{
 			ScdcCaptureEntry *e = &scdc_shared->entries[i];
 
-			pg_atomic_init_u64(&e->baseline_taken, 0);
+			pg_atomic_init_u64(&e->baseline_asked, 0);
+			pg_atomic_init_u64(&e->baseline_served, 0);
 			pg_atomic_init_u64(&e->baseline_done, 0);
 			pg_atomic_init_u64(&e->baseline_total, 0);
 			pg_atomic_init_u32(&e->sleeping, 0);
@@ -151,11 +152,10 @@ scdc_entry_get(Oid dboid)
 		e->latch = NULL;
 		e->failures = 0;
 		e->retry_at = 0;
-		e->error[0] = e->hint[0] = '\0';
+		e->error[0] = e->hint[0] = e->launch_error[0] = e->baseline_error[0] = '\0';
 		e->baseline_stream = 0;
 		e->baseline_pid = 0;
 		e->baseline_phase = SCDC_BASELINE_NONE;
-		pg_atomic_write_u64(&e->baseline_taken, 0);
 		pg_atomic_write_u64(&e->want, 0);
 		pg_atomic_write_u64(&e->captured, 0);
 		pg_atomic_write_u64(&e->confirmed, 0);

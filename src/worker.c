@@ -112,6 +112,15 @@ scdc_worker_check(void)
 }
 
 bool
+scdc_error_is_about_value(int sqlerrcode)
+{
+	int			category = ERRCODE_TO_CATEGORY(sqlerrcode);
+
+	return category != ERRCODE_TRANSACTION_ROLLBACK && category != ERRCODE_INSUFFICIENT_RESOURCES &&
+		category != ERRCODE_OPERATOR_INTERVENTION && category != ERRCODE_SYSTEM_ERROR;
+}
+
+bool
 scdc_capture_launch(Oid dboid, bool ignore_backoff, bool *no_slot)
 {
 	ScdcCaptureEntry *entry = scdc_entry_get(dboid);
@@ -147,15 +156,13 @@ scdc_capture_launch(Oid dboid, bool ignore_backoff, bool *no_slot)
 
 	scdc_worker_init(&worker, "capture", "scdc_capture_main");
 	worker.bgw_main_arg = ObjectIdGetDatum(dboid);
-	if (!RegisterDynamicBackgroundWorker(&worker, NULL))
-	{
-		LWLockAcquire(scdc_shared->lock, LW_EXCLUSIVE);
+	*no_slot = !RegisterDynamicBackgroundWorker(&worker, NULL);
+	LWLockAcquire(scdc_shared->lock, LW_EXCLUSIVE);
+	if (*no_slot)
 		entry->state = before;
-		LWLockRelease(scdc_shared->lock);
-		*no_slot = true;
-		return false;
-	}
-	return true;
+	strlcpy(entry->launch_error, *no_slot ? SCDC_NO_WORKER : "", sizeof(entry->launch_error));
+	LWLockRelease(scdc_shared->lock);
+	return !*no_slot;
 }
 
 /*

@@ -38,6 +38,13 @@ extern bool scdc_worker_check(void);
  */
 extern bool scdc_capture_launch(Oid dboid, bool ignore_backoff, bool *no_slot);
 
+/*
+ * Is an error of this kind about the value at hand, so that trying again would
+ * not help, and its table has to be given up?  All else (lack of resources,
+ * I/O, shutdown, a transaction that was rolled back) is not.
+ */
+extern bool scdc_error_is_about_value(int sqlerrcode);
+
 /* Stops our workers of a database and keeps them stopped until resumed. */
 extern void scdc_capture_suspend(Oid dboid);
 extern void scdc_capture_resume(Oid dboid);

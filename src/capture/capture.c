@@ -40,6 +40,7 @@
 #include "capture/slot.h"
 #include "capture/spool.h"
 #include "capture/streamed.h"
+#include "capture/wait.h"
 #include "guc.h"
 #include "jobs/slots.h"
 #include "label.h"
@@ -74,6 +75,7 @@ static Unconfirmed oldest_unconfirmed,
 
 static Oid	registry_oid = InvalidOid;
 static bool look_at_tables = false; /* a table was tracked or untracked */
+static XLogRecPtr finish_at = InvalidXLogRecPtr;	/* nothing is tracked any more: what was committed until then is still read */
 static bool extension_gone = false; /* dropped while we run */
 static bool registry_changed = false;	/* relcache callback: is the extension still there? */
 
@@ -299,22 +301,35 @@ confirm(void)
 
 /* ---- streams ---- */
 
-/* The log of an untracked stream goes. */
+/*
+ * The log of an untracked stream goes.  So does a stream whose table was
+ * dropped before its baseline was complete: nobody will ever be able to read
+ * it.
+ */
 static void
-delete_log(ScdcStream *s, Snapshot snapshot)
+clear_ended(ScdcStream *s, Snapshot snapshot)
 {
-	ScdcBaseline *baseline = scdc_baseline_read(s->stream_id, snapshot);
+	bool		unreadable = s->state == SCDC_STATE_DROPPED && !scdc_baseline_is_complete(s, snapshot);
+	ScdcBaseline *baseline;
+
+	if (s->state != SCDC_STATE_UNTRACKED && !unreadable)
+		return;
 
 	/* a copy under way has its hands on these rows, and we never wait for it; its end makes us look again */
+	baseline = scdc_baseline_read(s->stream_id, snapshot);
 	if (baseline && scdc_baseline_is_active(entry, baseline->attempt))
 		return;
 	scdc_stream_delete_log(s->stream_id, snapshot);
+	if (unreadable)
+	{
+		s->state = SCDC_STATE_UNTRACKED;
+		scdc_stream_replace(s);
+	}
 }
 
 /*
- * Looks at our tables again, after a message of stream_track or
- * stream_untrack was decoded, and at start.  Everything collected must have
- * been written.
+ * Looks at our tables again, after a message of ours was decoded, and at
+ * start.  Everything collected must have been written.
  */
 static void
 load_streams(void)
@@ -329,8 +344,7 @@ load_streams(void)
 	{
 		ScdcStream *s = lfirst(lc);
 
-		if (s->state == SCDC_STATE_UNTRACKED)
-			delete_log(s, snapshot);
+		clear_ended(s, snapshot);
 		if (s->state == SCDC_STATE_LIVE && s->baseline)
 			baselines = true;
 		scdc_collect_load(s, snapshot);
@@ -759,11 +773,21 @@ capture_loop(void)
 			bool		nothing = nothing_tracked();
 
 			registry_changed = false;	/* after it: it invalidates all caches itself */
-			if (nothing)
+			if (!nothing)
+				finish_at = InvalidXLogRecPtr;
+			else
 			{
+				registry_changed = true;
+				if (XLogRecPtrIsInvalid(finish_at))
+					finish_at = scdc_wal_target();
+				if (scdc_slot_read_upto() < finish_at)
+				{
+					/* a dropped table's log stays, and is complete */
+					XLogFlush(finish_at);
+					continue;
+				}
 				if (try_finish())
 					return;
-				registry_changed = true;
 			}
 		}
 		if (scdc_baseline_advance(entry))
@@ -862,7 +886,6 @@ scdc_capture_main(Datum arg)
 		entry->pid = MyProcPid;
 		entry->latch = MyLatch;
 		entry->registry = InvalidOid;
-		pg_atomic_write_u64(&entry->baseline_taken, 0);	/* streams of a new extension are counted anew */
 		entry->state = SCDC_CAPTURE_STARTING;
 	}
 	else if (entry->pid == 0)

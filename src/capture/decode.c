@@ -16,6 +16,7 @@
 #include "catalog/pg_class.h"
 #include "miscadmin.h"
 #include "replication/logical.h"
+#include "replication/message.h"
 #include "replication/origin.h"
 #include "replication/output_plugin.h"
 #include "replication/reorderbuffer.h"
@@ -29,6 +30,7 @@
 #include "capture/streamed.h"
 #include "compat.h"
 #include "log/image.h"
+#include "worker.h"
 
 static bool is_capture_worker = false;
 static List *messages = NIL;		/* xids (as OIDs) of the transactions that had one */
@@ -48,6 +50,12 @@ scdc_decode_init(void)
 {
 	is_capture_worker = true;
 	change_cxt = AllocSetContextCreate(TopMemoryContext, "streamcdc change", ALLOCSET_DEFAULT_SIZES);
+}
+
+void
+scdc_emit_message(void)
+{
+	LogLogicalMessage(SCDC_MESSAGE_PREFIX, "look", 4, true);
 }
 
 bool
@@ -187,10 +195,8 @@ row_event_or_reason(const ScdcSchema *schema, Relation rel, ReorderBufferChange 
 	PG_CATCH();
 	{
 		ErrorData  *e;
-		int			category = ERRCODE_TO_CATEGORY(geterrcode());
 
-		if (category == ERRCODE_TRANSACTION_ROLLBACK || category == ERRCODE_INSUFFICIENT_RESOURCES ||
-			category == ERRCODE_OPERATOR_INTERVENTION || category == ERRCODE_SYSTEM_ERROR)
+		if (!scdc_error_is_about_value(geterrcode()))
 			PG_RE_THROW();
 		MemoryContextSwitchTo(cxt);
 		e = CopyErrorData();

@@ -9,11 +9,14 @@
 #define SCDC_DECODE_H
 
 /*
- * Transactional messages of ours: a hint that stream_track or stream_untrack
- * has been at work in the transaction.  Anybody can write such a message, so
- * it only makes capture look at its tables.
+ * Transactional messages of ours: a hint that a table was tracked, untracked
+ * or dropped in the transaction.  Anybody can write such a message, so it only
+ * makes capture look at its tables.
  */
 #define SCDC_MESSAGE_PREFIX "streamcdc"
+
+/* Writes one, at the current transaction's place in WAL; gives it an xid. */
+extern void scdc_emit_message(void);
 
 /* Must be called before a decoding context is made: the plugin refuses any other caller. */
 extern void scdc_decode_init(void);

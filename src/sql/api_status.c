@@ -32,6 +32,7 @@
 #include "utils/snapmgr.h"
 #include "utils/timestamp.h"
 
+#include "capture/baseline.h"
 #include "capture/wait.h"
 #include "log/catalog.h"
 #include "log/changelog.h"
@@ -67,9 +68,11 @@ enum
 /* What the capture of this database is doing, the same for all its streams. */
 typedef struct CaptureStatus
 {
+	ScdcCaptureEntry *entry;	/* NULL: none */
 	bool		inert;			/* the tables are a copy of another database's */
 	bool		failed;
 	char		error[400];
+	char	   *no_worker;		/* why none runs; NULL if one does */
 	int64		baseline_stream;	/* being copied */
 	uint64		baseline_done;
 	uint64		baseline_total;
@@ -112,6 +115,7 @@ read_capture_status(CaptureStatus *status, Snapshot snapshot)
 	XLogRecPtr	captured = scdc_captured_lsn();
 
 	memset(status, 0, sizeof(*status));
+	status->entry = entry;
 	status->newest = DT_NOBEGIN;
 	scdc_rows_scan(SCDC_POSITIONS, "positions_lsn", 0, NULL, true, snapshot, take_stored_at, &status->newest);
 	if (slot)
@@ -123,6 +127,7 @@ read_capture_status(CaptureStatus *status, Snapshot snapshot)
 	if (entry == NULL)
 		return;
 
+	status->no_worker = scdc_launch_error();
 	LWLockAcquire(scdc_shared->lock, LW_SHARED);
 	status->failed = entry->state == SCDC_CAPTURE_FAILED;
 	strlcpy(status->error, entry->error, sizeof(status->error));
@@ -322,6 +327,10 @@ list_stream(ReturnSetInfo *result, const ScdcStream *stream, const CaptureStatus
 	/* a live stream with a gap may be stalled as well, and that is the more urgent message */
 	if (live && capture->failed && !capture->inert)
 		error = pstrdup(capture->error);
+	else if (live && capture->no_worker && !capture->inert)
+		error = capture->no_worker;
+	else if (live && !readable && !capture->inert && capture->entry)
+		error = scdc_baseline_error(capture->entry, stream->stream_id);
 
 	SET(COL_TABLE_NAME, CStringGetTextDatum(stream->state == SCDC_STATE_DROPPED ? scdc_dropped_name(stream) :
 											scdc_relation_name(stream->relid)));

@@ -27,7 +27,6 @@
 #include "miscadmin.h"
 #include "nodes/makefuncs.h"
 #include "pgstat.h"
-#include "replication/message.h"
 #include "storage/bufmgr.h"
 #include "storage/lmgr.h"
 #include "utils/acl.h"
@@ -250,13 +249,6 @@ set_replica_identity(Oid relid, char type, Oid index)
 	CommandCounterIncrement();
 }
 
-/* A hint for capture, at this transaction's place in WAL, to look at its tables. */
-static void
-emit_message(void)
-{
-	LogLogicalMessage(SCDC_MESSAGE_PREFIX, "look", 4, true);
-}
-
 /* Only 'gap' is supported yet; *acts_as_gap: something else was asked for, and the user should know. */
 static char *
 choose_on_truncate(FunctionCallInfo fcinfo, int arg, bool *acts_as_gap)
@@ -411,9 +403,9 @@ streamcdc_track(PG_FUNCTION_ARGS)
 	scdc_stream_insert(&stream);
 	scdc_registry_insert(&stream);
 	CommandCounterIncrement();
-	emit_message();
+	scdc_emit_message();
 	table_close(registry, NoLock);
-	scdc_hooks_tracking(stream.stream_id, stream.baseline);
+	scdc_hooks_tracking(stream.baseline);
 
 	if (acts_as_gap)
 		ereport(NOTICE,
@@ -515,7 +507,7 @@ streamcdc_untrack(PG_FUNCTION_ARGS)
 		stream->old_replica_identity = REPLICA_IDENTITY_DEFAULT;	/* the index was dropped meanwhile */
 	if (stream->old_replica_identity != REPLICA_IDENTITY_FULL)
 		set_replica_identity(relid, stream->old_replica_identity, stream->old_replica_index);
-	emit_message();
+	scdc_emit_message();
 	table_close(registry, NoLock);
 	PG_RETURN_VOID();
 }
@@ -622,9 +614,11 @@ streamcdc_sync(PG_FUNCTION_ARGS)
 					 errdetail_internal("%s", reason)));
 			break;
 		case SCDC_WAIT_TIMEOUT:
+			reason = scdc_launch_error();
 			ereport(ERROR,
 					(errcode(ERRCODE_QUERY_CANCELED),
 					 errmsg("timed out while waiting for capture"),
+					 reason ? errdetail("%s", reason) :
 					 errdetail("Capture is " UINT64_FORMAT " bytes of WAL behind.",
 							   target > scdc_captured_lsn() ? target - scdc_captured_lsn() : 0)));
 			break;
@@ -636,11 +630,15 @@ streamcdc_sync(PG_FUNCTION_ARGS)
 		long		left = TimestampDifferenceMilliseconds(GetCurrentTimestamp(), give_up);
 
 		if (left <= 0)
+		{
+			reason = scdc_baseline_error(entry, 0);
 			ereport(ERROR,
 					(errcode(ERRCODE_QUERY_CANCELED),
 					 errmsg("timed out while waiting for the baseline of table \"%s\"", table_name),
+					 reason ? errdetail("%s", reason) :
 					 errdetail("About " UINT64_FORMAT " of " UINT64_FORMAT " rows are copied.",
 							   pg_atomic_read_u64(&entry->baseline_done), pg_atomic_read_u64(&entry->baseline_total))));
+		}
 		ConditionVariablePrepareToSleep(&entry->cv);
 		if (!baselines_complete(&table_name))
 			(void) ConditionVariableTimedSleep(&entry->cv, Min(left, 500), PG_WAIT_EXTENSION);
