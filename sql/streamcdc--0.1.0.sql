@@ -44,11 +44,31 @@ CREATE TABLE streamcdc.streams (
 	tracked_xid xid8 NOT NULL,
 	tracked_at timestamptz NOT NULL,
 	last_version bigint,
-	reason text
+	reason text,
+	home text NOT NULL
 );
 CREATE UNIQUE INDEX streams_id ON streamcdc.streams (stream_id);
 CREATE INDEX streams_relid ON streamcdc.streams (relid, stream_id);
 COMMENT ON TABLE streamcdc.streams IS 'one row a stream: l live, g given up with a gap, s given up because a change could not be stored, d table dropped, u untracked (kept so that versions never repeat)';
+
+-- the only one that a dump takes along, and what a dump's owner may read: hence nothing in it that pg_class does not show to everybody
+CREATE TABLE streamcdc.definitions (
+	home text NOT NULL,
+	stream_id bigint NOT NULL,
+	schema_name name NOT NULL,
+	table_name name NOT NULL,
+	identity_columns name[] NOT NULL,
+	baseline boolean NOT NULL,
+	retention interval,
+	on_truncate text NOT NULL,
+	old_replica_identity "char" NOT NULL,
+	old_replica_index name,
+	last_version bigint NOT NULL
+);
+CREATE INDEX definitions_stream ON streamcdc.definitions (stream_id);
+CREATE INDEX definitions_table ON streamcdc.definitions (table_name);
+COMMENT ON TABLE streamcdc.definitions IS 'what is tracked, for dumps; home is the installation that tracks it, last_version one that has not been reached yet (the greatest counts)';
+SELECT pg_catalog.pg_extension_config_dump('streamcdc.definitions', '');
 
 CREATE TABLE streamcdc.baselines (
 	stream_id bigint NOT NULL,
@@ -194,6 +214,7 @@ ALTER TABLE streamcdc.batches REPLICA IDENTITY NOTHING;
 ALTER TABLE streamcdc.progress REPLICA IDENTITY NOTHING;
 ALTER TABLE streamcdc.registry REPLICA IDENTITY NOTHING;
 ALTER TABLE streamcdc.streams REPLICA IDENTITY NOTHING;
+ALTER TABLE streamcdc.definitions REPLICA IDENTITY NOTHING;
 ALTER TABLE streamcdc.baselines REPLICA IDENTITY NOTHING;
 ALTER TABLE streamcdc.schemas REPLICA IDENTITY NOTHING;
 ALTER TABLE streamcdc.blocks REPLICA IDENTITY NOTHING;
@@ -205,6 +226,10 @@ ALTER TABLE streamcdc.changelogs REPLICA IDENTITY NOTHING;
 REVOKE ALL ON SCHEMA streamcdc FROM PUBLIC;
 REVOKE ALL ON ALL TABLES IN SCHEMA streamcdc FROM PUBLIC;
 REVOKE ALL ON ALL SEQUENCES IN SCHEMA streamcdc FROM PUBLIC;
+
+-- else nobody but a superuser could dump a database with streamcdc in it
+GRANT USAGE ON SCHEMA streamcdc TO PUBLIC;
+GRANT SELECT ON streamcdc.definitions TO PUBLIC;
 
 /*
  * Tracking

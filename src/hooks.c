@@ -44,6 +44,7 @@
 #include "jobs/slots.h"
 #include "jobs/state.h"
 #include "log/catalog.h"
+#include "log/definition.h"
 #include "log/rows.h"
 #include "shmem.h"
 #include "worker.h"
@@ -147,6 +148,89 @@ at_transaction_end(XactEvent event, void *arg)
 			wait_for_capture_to_note(entry, number);
 	}
 	tracking.any = tracking.baseline = false;
+}
+
+/* Are all the tables there that we look at here?  Not so if the extension is being dropped itself. */
+static bool
+is_installed(void)
+{
+	return OidIsValid(scdc_table_oid(SCDC_STREAMS)) && OidIsValid(scdc_index_oid("streams_relid")) &&
+		OidIsValid(scdc_table_oid(SCDC_REGISTRY)) && OidIsValid(scdc_index_oid("registry_relid")) &&
+		OidIsValid(scdc_table_oid(SCDC_DEFINITIONS)) && OidIsValid(scdc_index_oid("definitions_stream")) &&
+		OidIsValid(scdc_index_oid("definitions_table"));
+}
+
+/* Our part of somebody's command: if it fails, the command must not. */
+static void
+run_guarded(void (*part) (Oid), Oid arg, const char *what)
+{
+	MemoryContext cxt = CurrentMemoryContext;
+	ResourceOwner owner = CurrentResourceOwner;
+
+	BeginInternalSubTransaction(NULL);
+	MemoryContextSwitchTo(cxt);
+	PG_TRY();
+	{
+		part(arg);
+		ReleaseCurrentSubTransaction();
+	}
+	PG_CATCH();
+	{
+		ErrorData  *e;
+
+		MemoryContextSwitchTo(cxt);
+		e = CopyErrorData();
+		FlushErrorState();
+		RollbackAndReleaseCurrentSubTransaction();
+		ereport(WARNING,
+				(errcode(e->sqlerrcode),
+				 errmsg("could not note in the change log that %s", what),
+				 errdetail_internal("%s", e->message)));
+	}
+	PG_END_TRY();
+	MemoryContextSwitchTo(cxt);
+	CurrentResourceOwner = owner;
+}
+
+/* ---- new names ---- */
+
+/* The definitions that a dump takes along say what the tables are called. */
+static void
+note_names(Oid unused)
+{
+	Snapshot	snapshot;
+	ListCell   *lc;
+
+	CommandCounterIncrement();
+	snapshot = RegisterSnapshot(GetLatestSnapshot());
+	foreach(lc, scdc_stream_list(snapshot))
+	{
+		ScdcStream *s = lfirst(lc);
+		char	   *table_name;
+		char	   *schema_name;
+
+		if (s->state != SCDC_STATE_LIVE && !scdc_stream_given_up(s))
+			continue;
+		table_name = get_rel_name(s->relid);
+		schema_name = table_name ? get_namespace_name(get_rel_namespace(s->relid)) : NULL;
+		if (schema_name == NULL ||
+			(strcmp(table_name, s->table_name) == 0 && strcmp(schema_name, s->schema_name) == 0))
+			continue;
+		s->table_name = table_name;
+		s->schema_name = schema_name;
+		scdc_stream_replace(s);
+		scdc_definition_rename(s);
+	}
+	UnregisterSnapshot(snapshot);
+}
+
+/* Does the command give a table another name or schema? */
+static bool
+renames_tables(Node *command)
+{
+	if (IsA(command, RenameStmt))
+		return ((RenameStmt *) command)->renameType == OBJECT_TABLE || ((RenameStmt *) command)->renameType == OBJECT_SCHEMA;
+	return IsA(command, AlterObjectSchemaStmt) && ((AlterObjectSchemaStmt *) command)->objectType == OBJECT_TABLE;
 }
 
 /* ---- commands ---- */
@@ -293,6 +377,8 @@ process_utility(PlannedStmt *pstmt, const char *queryString, bool readOnlyTree, 
 
 	if (OidIsValid(dboid) && IsA(pstmt->utilityStmt, DropdbStmt))
 		scdc_state_remove_all(dboid);
+	if (renames_tables(pstmt->utilityStmt) && is_installed())
+		run_guarded(note_names, InvalidOid, "a table has another name");
 	if (commits_prepared)
 	{
 		/* no transaction of this session commits with it, so at_commit does not see it */
@@ -314,7 +400,10 @@ mark_dropped(Oid relid)
 	HeapTuple	tuple;
 
 	UnregisterSnapshot(snapshot);
-	if (s == NULL || (s->state != SCDC_STATE_LIVE && !scdc_stream_given_up(s)))
+	if (s == NULL || s->state == SCDC_STATE_DROPPED || s->state == SCDC_STATE_UNTRACKED)
+		return;
+	scdc_definition_delete(s->home, s->stream_id);
+	if (s->is_definition)
 		return;
 	tuple = SearchSysCache1(RELOID, ObjectIdGetDatum(relid));
 	if (HeapTupleIsValid(tuple))
@@ -335,9 +424,6 @@ mark_dropped(Oid relid)
 static void
 object_access(ObjectAccessType access, Oid classId, Oid objectId, int subId, void *arg)
 {
-	MemoryContext cxt = CurrentMemoryContext;
-	ResourceOwner owner = CurrentResourceOwner;
-
 	if (prev_object_access)
 		prev_object_access(access, classId, objectId, subId, arg);
 
@@ -345,35 +431,8 @@ object_access(ObjectAccessType access, Oid classId, Oid objectId, int subId, voi
 		objectId < FirstNormalObjectId || get_rel_relkind(objectId) != RELKIND_RELATION ||
 		get_rel_persistence(objectId) == RELPERSISTENCE_TEMP)
 		return;
-	if (!OidIsValid(scdc_table_oid(SCDC_STREAMS)) || !OidIsValid(scdc_index_oid("streams_relid")) ||
-		!OidIsValid(scdc_table_oid(SCDC_REGISTRY)) || !OidIsValid(scdc_index_oid("registry_relid")) ||
-		get_rel_namespace(objectId) == get_namespace_oid("streamcdc", true))
-		return;					/* not installed here, or being dropped itself */
-
-	/* if this fails, the drop must not */
-	BeginInternalSubTransaction(NULL);
-	MemoryContextSwitchTo(cxt);
-	PG_TRY();
-	{
-		mark_dropped(objectId);
-		ReleaseCurrentSubTransaction();
-	}
-	PG_CATCH();
-	{
-		ErrorData  *e;
-
-		MemoryContextSwitchTo(cxt);
-		e = CopyErrorData();
-		FlushErrorState();
-		RollbackAndReleaseCurrentSubTransaction();
-		ereport(WARNING,
-				(errcode(e->sqlerrcode),
-				 errmsg("could not note in the change log that table %u was dropped", objectId),
-				 errdetail_internal("%s", e->message)));
-	}
-	PG_END_TRY();
-	MemoryContextSwitchTo(cxt);
-	CurrentResourceOwner = owner;
+	if (is_installed() && get_rel_namespace(objectId) != get_namespace_oid("streamcdc", true))
+		run_guarded(mark_dropped, objectId, psprintf("table %u was dropped", objectId));
 }
 
 void

@@ -45,6 +45,7 @@
 #include "jobs/slots.h"
 #include "label.h"
 #include "log/catalog.h"
+#include "log/definition.h"
 #include "log/rows.h"
 #include "worker.h"
 
@@ -312,6 +313,9 @@ clear_ended(ScdcStream *s, Snapshot snapshot)
 	bool		unreadable = s->state == SCDC_STATE_DROPPED && !scdc_baseline_is_complete(s, snapshot);
 	ScdcBaseline *baseline;
 
+	/* capture may have added a row after the others were deleted */
+	if (s->state == SCDC_STATE_UNTRACKED || s->state == SCDC_STATE_DROPPED)
+		scdc_definition_delete(s->home, s->stream_id);
 	if (s->state != SCDC_STATE_UNTRACKED && !unreadable)
 		return;
 
@@ -408,6 +412,7 @@ give_up(const char *reason)
 		info.first_timestamp = info.last_timestamp = version.timestamp;
 		info.flags = SCDC_BLOCK_HAS_GAP;
 		scdc_changelog_append(blocks, &info, &block);
+		(void) scdc_definition_reach(s->stream_id, version.version);
 
 		s->state = SCDC_STATE_GAP;
 		s->reason = pstrdup(reason);
@@ -801,6 +806,8 @@ capture_loop(void)
 
 		if (ended)
 		{
+			if (scdc_decode_take_large())
+				scdc_slot_trim();
 			gather_commits(start, commits);
 			sleep_until_woken(unconfirmed, scdc_slot_read_upto() == last_upto);
 			last_upto = scdc_slot_read_upto();

@@ -20,6 +20,7 @@
 #include "capture/collect.h"
 #include "capture/spool.h"
 #include "guc.h"
+#include "log/definition.h"
 #include "log/rows.h"
 
 
@@ -49,6 +50,7 @@ static List *free_builders = NIL;
 static ScdcSpool *ready = NULL;	/* finished blocks, with their ScdcBlockInfo */
 static List *new_schemas = NIL;
 static List *stalled_streams = NIL;
+static List *far_streams = NIL; /* with versions beyond their reach */
 
 /* counts what may have altered a composite type or an enum */
 static uint64 types_altered = 1;
@@ -211,7 +213,7 @@ scdc_collect_load(ScdcStream *stream, Snapshot snapshot)
 		if (schema && schema->number > 0)
 			t->last_schema = schema->number;
 	}
-	t->dead = stream->state == SCDC_STATE_UNTRACKED || scdc_stream_given_up(stream);
+	t->dead = stream->state == SCDC_STATE_UNTRACKED || stream->state == SCDC_STATE_INERT || scdc_stream_given_up(stream);
 	if (t->dead)
 		return;
 
@@ -428,6 +430,13 @@ finish_block(ScdcTracked *t)
 	open_streams = list_delete_ptr(open_streams, t);
 	t->next_chunk = t->info.first_version == t->info.last_version ? t->info.chunk + 1 : 1;
 	t->split_version = t->info.last_version;
+	if (t->info.last_version >= t->reach)
+	{
+		MemoryContext old = MemoryContextSwitchTo(collect_cxt);
+
+		far_streams = list_append_unique_ptr(far_streams, t);
+		MemoryContextSwitchTo(old);
+	}
 
 	if (ready == NULL)
 		ready = scdc_spool_create(sizeof(ScdcBlockInfo));
@@ -471,10 +480,7 @@ scdc_collect_event(ScdcTracked *t, ScdcSchema *schema, const ScdcEvent *event)
 
 	if (event->kind == SCDC_EVENT_GAP)
 	{
-		if (t->rewrite_seen)
-			return;				/* one for all rows of a rewritten table */
-		t->rewrite_seen = true;
-		if (t->stalled && !t->dead)
+		if ((event->flags & SCDC_EVENT_STALL) && !t->dead)
 		{
 			MemoryContext old = MemoryContextSwitchTo(collect_cxt);
 
@@ -482,6 +488,9 @@ scdc_collect_event(ScdcTracked *t, ScdcSchema *schema, const ScdcEvent *event)
 			stalled_streams = lappend(stalled_streams, t);
 			MemoryContextSwitchTo(old);
 		}
+		if (t->rewrite_seen)
+			return;				/* one for all rows of a rewritten table */
+		t->rewrite_seen = true;
 	}
 	if (t->open && (scdc_block_raw_size(t->builder) + size > block_limit() ||
 					t->info.schema_number != (schema ? schema->number : 0)))
@@ -524,8 +533,10 @@ scdc_collect_commit(void)
 void
 scdc_collect_stall(ScdcTracked *t, const char *reason)
 {
-	if (t->stalled == NULL)
-		t->stalled = MemoryContextStrdup(collect_cxt, reason);
+	/* one from before was of a transaction that was rolled back while it was decoded, or it would be over with the stream */
+	if (t->stalled)
+		pfree(t->stalled);
+	t->stalled = MemoryContextStrdup(collect_cxt, reason);
 }
 
 /* ---- writing ---- */
@@ -579,6 +590,15 @@ scdc_collect_write(Relation blocks, void (*written) (int64 stream_id))
 		scdc_schema_write(lfirst(lc));
 	list_free(new_schemas);
 	new_schemas = NIL;
+
+	foreach(lc, far_streams)
+	{
+		ScdcTracked *t = lfirst(lc);
+
+		t->reach = scdc_definition_reach(t->stream_id, t->last_version);
+	}
+	list_free(far_streams);
+	far_streams = NIL;
 
 	if (ready == NULL)
 		return;

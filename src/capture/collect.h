@@ -44,6 +44,7 @@ typedef struct ScdcTracked
 	bool		dead;			/* untracked or given up: its changes are thrown away */
 	char	   *stalled;		/* why a change of it could not be stored */
 	int64		last_version;
+	int64		reach;			/* as scdc_definition_reach said: versions below it need no look */
 	TimestampTz last_timestamp;
 	int32		last_schema;	/* number of the newest schema */
 	ScdcSchema *schema;			/* in force; NULL until the first change is seen */
@@ -91,7 +92,8 @@ extern void scdc_collect_commit(void);
 
 /*
  * A change of this stream cannot be stored: the stream is given up with this
- * version, for which the caller collects a GAP event next.
+ * version, for which the caller collects a GAP event with SCDC_EVENT_STALL
+ * next, if the transaction commits.
  */
 extern void scdc_collect_stall(ScdcTracked *t, const char *reason);
 

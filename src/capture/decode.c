@@ -35,6 +35,9 @@
 static bool is_capture_worker = false;
 static List *messages = NIL;		/* xids (as OIDs) of the transactions that had one */
 static MemoryContext change_cxt;	/* reset after each change */
+static bool had_large_row = false;
+
+#define LARGE_ROW	(16 * 1024 * 1024)
 
 /* For the error context: what is being decoded. */
 static struct
@@ -77,6 +80,15 @@ scdc_decode_take_message(void)
 		messages = foreach_delete_current(messages, lc);
 		result = true;
 	}
+	return result;
+}
+
+bool
+scdc_decode_take_large(void)
+{
+	bool		result = had_large_row;
+
+	had_large_row = false;
 	return result;
 }
 
@@ -236,8 +248,12 @@ decode_change(ReorderBufferTXN *txn, Relation rel, ReorderBufferChange *change, 
 	{
 		memset(&event, 0, sizeof(event));
 		event.kind = SCDC_EVENT_GAP;
+		event.flags = SCDC_EVENT_STALL;
 		scdc_collect_stall(t, reason);
+		had_large_row = true;	/* most likely */
 	}
+	if (event.old_image.len > LARGE_ROW || event.new_image.len > LARGE_ROW)
+		had_large_row = true;
 
 	if (streamed)
 		scdc_streamed_event(txn->xid, change->txn->xid, t, schema, &event);

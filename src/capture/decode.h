@@ -31,4 +31,7 @@ extern bool scdc_decode_has_message(void);
  */
 extern bool scdc_decode_take_message(void);
 
+/* Was there a row, since the last call, so large that memory should be given back to the system? */
+extern bool scdc_decode_take_large(void);
+
 #endif							/* SCDC_DECODE_H */

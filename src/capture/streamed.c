@@ -129,7 +129,7 @@ scdc_streamed_event(TransactionId xid, TransactionId subxid, ScdcTracked *t, Scd
 
 	if (event->kind == SCDC_EVENT_GAP)
 	{
-		if (p->gap_seen && p->run_xid == subxid)
+		if (p->gap_seen && p->run_xid == subxid && !(event->flags & SCDC_EVENT_STALL))
 			return;
 		p->gap_seen = true;
 	}

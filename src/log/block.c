@@ -98,7 +98,7 @@
 #define EVENT_KIND_MASK		0x07
 #define EVENT_NO_OLD_IMAGE	0x08
 #define EVENT_FLAGS_SHIFT	4
-#define EVENT_FLAGS_KNOWN	SCDC_EVENT_INCOMPLETE
+#define EVENT_FLAGS_KNOWN	(SCDC_EVENT_INCOMPLETE | SCDC_EVENT_STALL)
 
 /* Below this neither method gains anything. */
 #define COMPRESS_MIN		32

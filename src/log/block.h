@@ -47,6 +47,9 @@ typedef enum ScdcEventKind
  */
 #define SCDC_EVENT_INCOMPLETE	0x01
 
+/* Of a GAP: here was a change that cannot be stored, and the stream ends. */
+#define SCDC_EVENT_STALL		0x02
+
 /*
  * One version in a block's directory.  A version that spans several blocks
  * has an entry in each, with the same commit data and that block's counts.

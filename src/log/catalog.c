@@ -24,6 +24,7 @@
 
 #include "log/catalog.h"
 #include "log/changelog.h"
+#include "log/definition.h"
 #include "log/rows.h"
 #include "log/schema.h"
 
@@ -48,7 +49,8 @@ enum
 	Anum_streams_tracked_at,
 	Anum_streams_last_version,
 	Anum_streams_reason,
-	Natts_streams = Anum_streams_reason
+	Anum_streams_home,
+	Natts_streams = Anum_streams_home
 };
 
 /* columns of streamcdc.baselines */
@@ -145,6 +147,9 @@ stream_of_row(HeapTuple tuple, Datum *values, bool *isnull)
 		DatumGetInt64(values[Anum_streams_last_version - 1]);
 	if (!isnull[Anum_streams_reason - 1])
 		s->reason = TextDatumGetCString(values[Anum_streams_reason - 1]);
+	s->home = TextDatumGetCString(values[Anum_streams_home - 1]);
+	if ((s->state == SCDC_STATE_LIVE || scdc_stream_given_up(s)) && strcmp(s->home, scdc_home()) != 0)
+		s->state = SCDC_STATE_INERT;
 	s->tid = tuple->t_self;
 	return s;
 }
@@ -185,6 +190,13 @@ scdc_stream_by_relid(Oid relid, Snapshot snapshot)
 
 	ScanKeyInit(&key[0], Anum_streams_relid, BTEqualStrategyNumber, F_OIDEQ, ObjectIdGetDatum(relid));
 	scdc_rows_scan(SCDC_STREAMS, "streams_relid", 1, key, true, snapshot, first_stream, &result);
+	if (result == NULL || result->state == SCDC_STATE_UNTRACKED || result->state == SCDC_STATE_DROPPED)
+	{
+		ScdcStream *inert = scdc_definition_inert(relid, snapshot);
+
+		if (inert)
+			return inert;
+	}
 	return result;
 }
 
@@ -235,6 +247,8 @@ scdc_stream_insert(const ScdcStream *s)
 		values[Anum_streams_reason - 1] = CStringGetTextDatum(s->reason);
 	else
 		isnull[Anum_streams_reason - 1] = true;
+	values[Anum_streams_home - 1] = CStringGetTextDatum(s->home);
+	Assert(s->state != SCDC_STATE_INERT && !s->is_definition);
 	scdc_row_insert(rel, values, isnull);
 	table_close(rel, NoLock);
 }

@@ -27,6 +27,9 @@
 #define SCDC_STATE_DROPPED		'd' /* table dropped, log kept */
 #define SCDC_STATE_UNTRACKED	'u' /* log deleted; the row keeps the last version */
 
+/* And one that is not on disk: l, g or s of another home than ours (log/definition.h). */
+#define SCDC_STATE_INERT		'i'
+
 typedef struct ScdcStream
 {
 	int64		stream_id;
@@ -48,6 +51,8 @@ typedef struct ScdcStream
 	TimestampTz tracked_at;
 	int64		last_version;	/* of a stream that ended (g, d, u); -1 when NULL */
 	char	   *reason;			/* why it ended, or NULL */
+	char	   *home;			/* the installation that it belongs to, see log/definition.h */
+	bool		is_definition;	/* inert, and there is nothing but its definition: no row here, no log */
 	ItemPointerData tid;		/* where the row is */
 } ScdcStream;
 
@@ -59,7 +64,9 @@ scdc_stream_given_up(const ScdcStream *stream)
 }
 
 extern ScdcStream *scdc_stream_by_id(int64 stream_id, Snapshot snapshot);
-extern ScdcStream *scdc_stream_by_relid(Oid relid, Snapshot snapshot);	/* newest of that table, any state */
+
+/* Newest of that table, any state; one that there is only a definition of if there is none that lives. */
+extern ScdcStream *scdc_stream_by_relid(Oid relid, Snapshot snapshot);
 extern List *scdc_stream_list(Snapshot snapshot);	/* all, in order of stream_id */
 extern void scdc_stream_insert(const ScdcStream *stream);
 extern void scdc_stream_replace(const ScdcStream *stream);	/* the row at stream->tid */

@@ -27,6 +27,7 @@
 static const char *const table_names[] = {
 	[SCDC_REGISTRY] = "registry",
 	[SCDC_STREAMS] = "streams",
+	[SCDC_DEFINITIONS] = "definitions",
 	[SCDC_BASELINES] = "baselines",
 	[SCDC_SCHEMAS] = "schemas",
 	[SCDC_BLOCKS] = "blocks",

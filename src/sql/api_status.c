@@ -36,6 +36,7 @@
 #include "capture/wait.h"
 #include "log/catalog.h"
 #include "log/changelog.h"
+#include "log/definition.h"
 #include "log/rows.h"
 #include "log/schema.h"
 #include "shmem.h"
@@ -69,7 +70,6 @@ enum
 typedef struct CaptureStatus
 {
 	ScdcCaptureEntry *entry;	/* NULL: none */
-	bool		inert;			/* the tables are a copy of another database's */
 	bool		failed;
 	char		error[400];
 	char	   *no_worker;		/* why none runs; NULL if one does */
@@ -118,12 +118,8 @@ read_capture_status(CaptureStatus *status, Snapshot snapshot)
 	status->entry = entry;
 	status->newest = DT_NOBEGIN;
 	scdc_rows_scan(SCDC_POSITIONS, "positions_lsn", 0, NULL, true, snapshot, take_stored_at, &status->newest);
-	if (slot)
-	{
-		status->inert = scdc_slot_is_foreign(slot);
-		if (!status->inert)
-			status->confirmed = slot_confirmed(slot->slot_name);
-	}
+	if (slot && !scdc_slot_is_foreign(slot))
+		status->confirmed = slot_confirmed(slot->slot_name);
 	if (entry == NULL)
 		return;
 
@@ -289,13 +285,13 @@ list_stream(ReturnSetInfo *result, const ScdcStream *stream, const CaptureStatus
 {
 	Datum		values[NCOLUMNS] = {0};
 	bool		isnull[NCOLUMNS];
-	ScdcBaseline *baseline = stream->baseline ? scdc_baseline_read(stream->stream_id, snapshot) : NULL;
+	ScdcBaseline *baseline = stream->baseline && !stream->is_definition ? scdc_baseline_read(stream->stream_id, snapshot) : NULL;
 	bool		live = stream->state == SCDC_STATE_LIVE;
 	bool		readable = !stream->baseline || (baseline && baseline->complete);
 	bool		copying = live && capture->baseline_stream == stream->stream_id;
 	bool		has_gap = log && log->gap_version < PG_INT64_MAX;
 	const char *status;
-	char	   *error = NULL;
+	const char *error = NULL;
 
 	memset(isnull, true, sizeof(isnull));
 #define SET(column, datum)	(values[column] = (datum), isnull[column] = false)
@@ -305,8 +301,11 @@ list_stream(ReturnSetInfo *result, const ScdcStream *stream, const CaptureStatus
 		status = "dropped";
 		error = stream->reason;
 	}
-	else if (capture->inert)
+	else if (stream->state == SCDC_STATE_INERT)
+	{
 		status = "inert";
+		error = SCDC_INERT_REASON;
+	}
 	else if (stream->state == SCDC_STATE_STALLED)
 	{
 		status = "stalled";
@@ -325,11 +324,11 @@ list_stream(ReturnSetInfo *result, const ScdcStream *stream, const CaptureStatus
 	else
 		status = readable ? "streaming" : "baseline";
 	/* a live stream with a gap may be stalled as well, and that is the more urgent message */
-	if (live && capture->failed && !capture->inert)
+	if (live && capture->failed)
 		error = pstrdup(capture->error);
-	else if (live && capture->no_worker && !capture->inert)
+	else if (live && capture->no_worker)
 		error = capture->no_worker;
-	else if (live && !readable && !capture->inert && capture->entry)
+	else if (live && !readable && capture->entry)
 		error = scdc_baseline_error(capture->entry, stream->stream_id);
 
 	SET(COL_TABLE_NAME, CStringGetTextDatum(stream->state == SCDC_STATE_DROPPED ? scdc_dropped_name(stream) :
@@ -367,7 +366,7 @@ list_stream(ReturnSetInfo *result, const ScdcStream *stream, const CaptureStatus
 		}
 		SET(COL_BASELINE_FRACTION, Float8GetDatum(fraction));
 	}
-	if (live && !capture->inert)
+	if (live)
 	{
 		if (!XLogRecPtrIsInvalid(capture->confirmed))
 			SET(COL_CONFIRMED_LSN, LSNGetDatum(capture->confirmed));
@@ -411,13 +410,14 @@ streamcdc_list_tables(PG_FUNCTION_ARGS)
 		if (log && stream->state == SCDC_STATE_LIVE)
 			capture.newest = Max(capture.newest, log->last_timestamp);
 	}
+	streams = list_concat(streams, scdc_definition_list_inert(snapshot));
 	foreach(lc, streams)
 	{
 		ScdcStream *stream = lfirst(lc);
 
 		if (stream->state != SCDC_STATE_UNTRACKED && may_see(stream))
 			list_stream(result, stream, &capture,
-						hash_search(summaries, &stream->stream_id, HASH_FIND, NULL), snapshot);
+						stream->is_definition ? NULL : hash_search(summaries, &stream->stream_id, HASH_FIND, NULL), snapshot);
 	}
 	UnregisterSnapshot(snapshot);
 	return (Datum) 0;

@@ -49,6 +49,7 @@
 #include "hooks.h"
 #include "log/catalog.h"
 #include "log/changelog.h"
+#include "log/definition.h"
 #include "log/rows.h"
 #include "log/schema.h"
 #include "shmem.h"
@@ -249,6 +250,16 @@ set_replica_identity(Oid relid, char type, Oid index)
 	CommandCounterIncrement();
 }
 
+/* As it was before the table was tracked. */
+static void
+restore_replica_identity(ScdcStream *stream)
+{
+	if (stream->old_replica_identity == REPLICA_IDENTITY_INDEX && get_rel_name(stream->old_replica_index) == NULL)
+		stream->old_replica_identity = REPLICA_IDENTITY_DEFAULT;	/* the index was dropped meanwhile */
+	if (stream->old_replica_identity != REPLICA_IDENTITY_FULL)
+		set_replica_identity(stream->relid, stream->old_replica_identity, stream->old_replica_index);
+}
+
 /* Only 'gap' is supported yet; *acts_as_gap: something else was asked for, and the user should know. */
 static char *
 choose_on_truncate(FunctionCallInfo fcinfo, int arg, bool *acts_as_gap)
@@ -269,30 +280,41 @@ choose_on_truncate(FunctionCallInfo fcinfo, int arg, bool *acts_as_gap)
 	return pstrdup("gap");
 }
 
-/* This database is a copy of a tracked one: what it says of its own slot and streams is about the other. */
+/*
+ * In a copy of a database in which tables were tracked, what it says of its
+ * slot and of what is captured is about the other one.
+ */
 static void
-adopt_copy(Snapshot snapshot, Oid relid)
+forget_origin(Snapshot snapshot)
 {
 	ScdcSlot   *slot = scdc_slot_read(snapshot);
 	ListCell   *lc;
 
-	if (slot == NULL || !scdc_slot_is_foreign(slot))
-		return;
 	foreach(lc, scdc_stream_list(snapshot))
 	{
 		ScdcStream *s = lfirst(lc);
-		ScdcBlockInfo last;
 
-		if (s->state != SCDC_STATE_LIVE)
-			continue;
-		s->last_version = scdc_changelog_last(s->stream_id, snapshot, &last) ? last.last_version : s->base_version;
-		s->state = s->relid == relid ? SCDC_STATE_UNTRACKED : SCDC_STATE_GAP;
-		s->reason = "This database is a copy of one in which the table was tracked.";
-		scdc_stream_replace(s);
-		scdc_registry_delete(s->relid);
+		if (s->state == SCDC_STATE_INERT)
+			(void) scdc_registry_delete(s->relid);
 	}
-	scdc_slot_forget();
+	if (slot && scdc_slot_is_foreign(slot))
+		scdc_slot_forget();
 	CommandCounterIncrement();
+}
+
+/* An inert stream ends here; the last version it has given out is known then. */
+static void
+end_inert(ScdcStream *s, Snapshot snapshot)
+{
+	ScdcBlockInfo last;
+
+	scdc_definition_delete(s->home, s->stream_id);
+	if (s->is_definition)
+		return;
+	s->last_version = scdc_changelog_last(s->stream_id, snapshot, &last) ? last.last_version : s->base_version;
+	s->state = SCDC_STATE_UNTRACKED;
+	scdc_stream_delete_log(s->stream_id, snapshot);
+	scdc_stream_replace(s);
 }
 
 static void
@@ -327,7 +349,9 @@ streamcdc_track(PG_FUNCTION_ARGS)
 	ScdcStream	stream = {0},
 			   *before;
 	uint64		bytes;
-	bool		acts_as_gap;
+	bool		acts_as_gap,
+				adopted,
+				full;
 
 	if (PG_ARGISNULL(0))
 		ereport(ERROR,
@@ -368,11 +392,14 @@ streamcdc_track(PG_FUNCTION_ARGS)
 	/* until our transaction ends, this keeps a worker with nothing to do from ending */
 	registry = scdc_table_open(SCDC_REGISTRY, RowExclusiveLock);
 	snapshot = RegisterSnapshot(GetLatestSnapshot());
-	adopt_copy(snapshot, relid);
+	forget_origin(snapshot);
 	UnregisterSnapshot(snapshot);
 	snapshot = RegisterSnapshot(GetLatestSnapshot());
 	before = scdc_stream_by_relid(relid, snapshot);
-	if (before && before->state != SCDC_STATE_UNTRACKED)
+	adopted = before && before->state == SCDC_STATE_INERT;
+	if (adopted)
+		end_inert(before, snapshot);
+	else if (before && before->state != SCDC_STATE_UNTRACKED)
 		ereport(ERROR,
 				(errcode(ERRCODE_DUPLICATE_OBJECT),
 				 errmsg("table \"%s\" is already tracked", RelationGetRelationName(rel)),
@@ -392,15 +419,24 @@ streamcdc_track(PG_FUNCTION_ARGS)
 	stream.base_version = before ? before->last_version + (stream.baseline ? 1 : 0) : 0;
 	stream.old_replica_identity = rel->rd_rel->relreplident;
 	stream.old_replica_index = rel->rd_rel->relreplident == REPLICA_IDENTITY_INDEX ? RelationGetReplicaIndex(rel) : InvalidOid;
+	if (adopted && stream.old_replica_identity == REPLICA_IDENTITY_FULL)
+	{
+		/* the original's tracking has set it, and the copy has it from there */
+		stream.old_replica_identity = before->old_replica_identity;
+		stream.old_replica_index = before->old_replica_index;
+	}
 	stream.tracked_xid = GetTopFullTransactionId();
 	stream.tracked_at = GetCurrentTimestamp();
 	stream.last_version = -1;
 	bytes = (uint64) RelationGetNumberOfBlocks(rel) * BLCKSZ;
+	full = rel->rd_rel->relreplident == REPLICA_IDENTITY_FULL;
 	table_close(rel, NoLock);
 
-	if (stream.old_replica_identity != REPLICA_IDENTITY_FULL)
+	if (!full)
 		set_replica_identity(relid, REPLICA_IDENTITY_FULL, InvalidOid);
+	stream.home = scdc_home();
 	scdc_stream_insert(&stream);
+	scdc_definition_insert(&stream);
 	scdc_registry_insert(&stream);
 	CommandCounterIncrement();
 	scdc_emit_message();
@@ -460,6 +496,19 @@ streamcdc_untrack(PG_FUNCTION_ARGS)
 				 errmsg("table \"%s\" is not tracked", name),
 				 errdetail("Error condition: %s.", "UNSUPPORTED_FEATURE.CHANGE_DATA_CAPTURE_ON_RELATION")));
 
+	if (stream->state == SCDC_STATE_INERT)
+	{
+		/* nobody captures it */
+		LockRelationOid(relid, AccessExclusiveLock);
+		snapshot = RegisterSnapshot(GetLatestSnapshot());
+		forget_origin(snapshot);
+		end_inert(stream, snapshot);
+		UnregisterSnapshot(snapshot);
+		restore_replica_identity(stream);
+		table_close(registry, NoLock);
+		PG_RETURN_VOID();
+	}
+
 	/* a copy under way holds a lock on the table */
 	entry = scdc_entry_find(MyDatabaseId);
 	if (entry)
@@ -502,11 +551,9 @@ streamcdc_untrack(PG_FUNCTION_ARGS)
 	stream->state = SCDC_STATE_UNTRACKED;
 	scdc_stream_replace(stream);
 	scdc_registry_delete(relid);
+	scdc_definition_delete(stream->home, stream->stream_id);
 	CommandCounterIncrement();
-	if (stream->old_replica_identity == REPLICA_IDENTITY_INDEX && get_rel_name(stream->old_replica_index) == NULL)
-		stream->old_replica_identity = REPLICA_IDENTITY_DEFAULT;	/* the index was dropped meanwhile */
-	if (stream->old_replica_identity != REPLICA_IDENTITY_FULL)
-		set_replica_identity(relid, stream->old_replica_identity, stream->old_replica_index);
+	restore_replica_identity(stream);
 	scdc_emit_message();
 	table_close(registry, NoLock);
 	PG_RETURN_VOID();
