@@ -33,6 +33,7 @@
 #include "capture/wait.h"
 #include "guc.h"
 #include "log/catalog.h"
+#include "log/definition.h"
 #include "shmem.h"
 #include "sql/read_snapshot.h"
 
@@ -281,9 +282,12 @@ wait_and_take_snapshot(ScdcTarget *target)
 {
 	TimestampTz deadline = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), scdc_read_timeout);
 	bool		live = target->stream->state == SCDC_STATE_LIVE;
-	bool		wait = live || target->stream->state == SCDC_STATE_DROPPED; /* what was committed before the drop may not be captured yet */
+	bool		wait = live;
 	Snapshot	snapshot;
 
+	/* what was committed before the drop may not be captured yet; in a copy of the database it never will be */
+	if (target->stream->state == SCDC_STATE_DROPPED)
+		wait = strcmp(target->stream->home, scdc_home()) == 0;
 	if (wait)
 		wait_for_capture(target);
 	if (live && target->stream->baseline)
