@@ -10,7 +10,7 @@ use Test::More;
 use lib "$FindBin::RealBin/../lib";
 use StreamCdc;
 
-my $node = new_node('dropped');
+my $node = new_node('dropped', conf => "streamcdc.read_timeout = 120s\n");
 start_extension($node);
 
 #
