@@ -38,7 +38,7 @@ SQL
 my $noise = PostgreSQL::Test::Utils::tempdir() . '/noise';
 open(my $in, '<:raw', '/dev/urandom') or die $!;
 open(my $out, '>:raw', $noise) or die $!;
-for (1 .. 250) { read($in, my $bytes, $MB) == $MB or die; print $out $bytes }
+for (1 .. 101) { read($in, my $bytes, $MB) == $MB or die; print $out $bytes }
 close $out;
 chmod 0644, $noise;
 
@@ -48,24 +48,19 @@ chmod 0644, $noise;
 sql($node, "INSERT INTO big VALUES (1, pg_read_binary_file('$noise', 0, $MB), 0), (2, pg_read_binary_file('$noise', 5, 100 * $MB), 0)");
 track($node, [ 'big', 'other' ]);
 is(sql($node, 'SELECT wrong_rows(\'big\')'), 0, 'a baseline with values of 1 and 100 MB');
-sql($node, 'UPDATE big SET n = 1');
-sql($node, "UPDATE big SET v = pg_read_binary_file('$noise', 7, 100 * $MB) WHERE id = 1");
-sql($node, 'UPDATE big SET id = id + 10');
-sql($node, "INSERT INTO big VALUES (3, pg_read_binary_file('$noise', 9, $MB), 1), (4, convert_to(repeat('a', 100 * $MB), 'UTF8'), 0); DELETE FROM big WHERE id = 12; UPDATE big SET n = n + 1");
+sql($node, 'UPDATE big SET n = 1');												# 1
+sql($node, "BEGIN; UPDATE big SET v = pg_read_binary_file('$noise', 7, 100 * $MB), id = 12 WHERE id = 2; DELETE FROM big WHERE id = 1; COMMIT");	# 2
+sql($node, "INSERT INTO big VALUES (3, pg_read_binary_file('$noise', 9, $MB), 1)");	# 3
+sql($node, "INSERT INTO big VALUES (4, convert_to(repeat('a', 100 * $MB), 'UTF8'), 0)");	# 4
 is(sql($node, 'SELECT wrong_rows(\'big\')'), 0, 'values of 1 and 100 MB: not written again, replaced, with another key, deleted');
-is(sql($node, 'SELECT count(*) FROM stream_changes(NULL::big, deduplication_mode => \'netChanges\', compute_updates => true)'), 3, 'net changes of them');
 is(sql($node, 'SET work_mem = \'1MB\'; SELECT string_agg(_change_type || \' \' || (row_data).id || \' \' || length((row_data).v) / 1048576, \', \') FROM stream_changes(NULL::big, 1, 1, compute_updates => true)'),
 	'update_preimage 1 1, update_postimage 1 1, update_preimage 2 100, update_postimage 2 100', 'with little memory');
-is(sql($node, 'SELECT bool_and(decode(substr(row_data ->> \'v\', 3), \'hex\') = (SELECT v FROM big WHERE id = 4)) FROM stream_changes(\'big\', 4, 4) WHERE row_data ->> \'id\' = \'4\''), 't',
+is(sql($node, 'SELECT string_agg(length(row_data ->> \'v\') || md5(row_data ->> \'v\'), \' \') = (SELECT length(v::text) || md5(v::text) FROM big WHERE id = 4) FROM stream_changes(\'big\', 4, 4)'), 't',
 	'a value of 100 MB as jsonb');
-# two images of 250 MB that have nothing in common
-sql($node, 'CREATE TABLE limits (LIKE big INCLUDING ALL)');
-track($node, ['limits']);
-sql($node, "INSERT INTO limits VALUES (1, pg_read_binary_file('$noise'), 0)");
-sql($node, 'UPDATE limits SET v = overlay(substr(v, 100000001) || substr(v, 1, 100000000) PLACING \'x\' FROM 1), n = 1 WHERE id = 1');
-is(sql($node, 'SELECT wrong_rows(\'limits\')'), 0, 'an update from 250 MB to other 250 MB');
 # the limit itself: 20 bytes, with alignment, are not the value
 my $most = 256 * $MB - 20;
+sql($node, 'CREATE TABLE limits (LIKE big INCLUDING ALL)');
+track($node, ['limits']);
 sql($node, "INSERT INTO limits VALUES (2, convert_to(repeat('c', $most), 'UTF8'), 0)");
 is(sql($node, 'SELECT wrong_rows(\'limits\')'), 0, 'a row of 256 MB');
 is(sql($node, 'SELECT status FROM stream_tables WHERE table_name = \'limits\''), 'streaming', 'is captured');
@@ -82,6 +77,8 @@ is(sql($node, 'SELECT string_agg(_change_type || length((row_data).v), \' \') FR
 	'a value of 1000 MB that is stored compressed');
 sql($node, 'DELETE FROM compressed');
 is(sql($node, 'SELECT count(*) FROM stream_changes(NULL::compressed, 3)'), 1, 'is deleted');
+
+sql($node, 'DELETE FROM big WHERE id > 3');
 
 #
 # What is larger: that table stalls with the reason, nothing else does
@@ -103,7 +100,7 @@ like($error, qr/^row of 268435458 bytes is too large to be captured \(table "big
 my ($lsn) = $error =~ /WAL position (\S+)\)/;
 is(sql($node, "SELECT '$lsn'::pg_lsn BETWEEN '$before' AND '$after'"), 't', 'the position is that of the row');
 fails_with($node, 'SELECT * FROM stream_changes(NULL::big)', '55000', qr/after version $good were not captured.*DETAIL:  row of 268435458 bytes/s, 'a read of all is refused with the reason');
-is(sql($node, "SELECT count(*) > 0 FROM stream_changes(NULL::big, 0, $good)"), 't', 'what was before can be read');
+is(sql($node, "SELECT string_agg((row_data).id::text, ' ') FROM stream_changes(NULL::big, $good, $good)"), '8 9', 'what was before can be read');
 # begun anew, now as a baseline
 sql($node, 'SELECT stream_untrack(\'big\'), stream_track(\'big\')');
 wait_for_status($node, 'big', 'stalled');
