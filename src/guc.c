@@ -9,10 +9,22 @@
 
 #include <limits.h>
 
+#include "access/genam.h"
+#include "access/htup_details.h"
+#include "access/table.h"
+#include "catalog/indexing.h"
+#include "catalog/pg_db_role_setting.h"
+#include "catalog/pg_type.h"
+#include "miscadmin.h"
+#include "utils/array.h"
+#include "utils/builtins.h"
+#include "utils/fmgroids.h"
 #include "utils/guc.h"
+#include "utils/rel.h"
 
 #include "debug.h"
 #include "guc.h"
+#include "shmem.h"
 
 int			scdc_read_timeout = 5000;
 int			scdc_max_slot_wal = 16 * 1024;
@@ -104,4 +116,68 @@ scdc_guc_init(void)
 							   PGC_SIGHUP, GUC_NO_SHOW_ALL | GUC_NOT_IN_SAMPLE | GUC_SUPERUSER_ONLY, NULL, NULL, NULL);
 
 	MarkGUCPrefixReserved("streamcdc");
+}
+
+void
+scdc_publish_lc_monetary(void)
+{
+	LWLockAcquire(scdc_shared->lock, LW_EXCLUSIVE);
+	strlcpy(scdc_shared->lc_monetary, GetConfigOption("lc_monetary", false, false), sizeof(scdc_shared->lc_monetary));
+	LWLockRelease(scdc_shared->lock);
+}
+
+/* What ALTER DATABASE, or ALTER ROLE ALL, has set for a parameter; NULL if nothing. */
+static char *
+setting_of_database(Oid dboid, const char *name)
+{
+	Relation	rel = table_open(DbRoleSettingRelationId, AccessShareLock);
+	ScanKeyData key[2];
+	SysScanDesc scan;
+	HeapTuple	tuple;
+	char	   *result = NULL;
+
+	ScanKeyInit(&key[0], Anum_pg_db_role_setting_setdatabase, BTEqualStrategyNumber, F_OIDEQ, ObjectIdGetDatum(dboid));
+	ScanKeyInit(&key[1], Anum_pg_db_role_setting_setrole, BTEqualStrategyNumber, F_OIDEQ, ObjectIdGetDatum(InvalidOid));
+	scan = systable_beginscan(rel, DbRoleSettingDatidRolidIndexId, true, NULL, 2, key);
+	while ((tuple = systable_getnext(scan)) != NULL)
+	{
+		bool		isnull;
+		Datum		array = heap_getattr(tuple, Anum_pg_db_role_setting_setconfig, RelationGetDescr(rel), &isnull);
+		Datum	   *settings;
+		int			n;
+
+		if (isnull)
+			continue;
+		deconstruct_array(DatumGetArrayTypeP(array), TEXTOID, -1, false, TYPALIGN_INT, &settings, NULL, &n);
+		for (int i = 0; i < n; i++)
+		{
+			char	   *setting = TextDatumGetCString(settings[i]);
+			char	   *equals = strchr(setting, '=');
+
+			if (equals && (size_t) (equals - setting) == strlen(name) && strncmp(setting, name, strlen(name)) == 0)
+				result = equals + 1;
+		}
+	}
+	systable_endscan(scan);
+	table_close(rel, AccessShareLock);
+	return result;
+}
+
+char *
+scdc_database_lc_monetary(void)
+{
+	char	   *value = setting_of_database(MyDatabaseId, "lc_monetary");
+	char		server[sizeof(scdc_shared->lc_monetary)] = "";
+
+	if (value == NULL)
+		value = setting_of_database(InvalidOid, "lc_monetary");
+	if (value)
+		return value;
+	if (scdc_shared)
+	{
+		LWLockAcquire(scdc_shared->lock, LW_SHARED);
+		strlcpy(server, scdc_shared->lc_monetary, sizeof(server));
+		LWLockRelease(scdc_shared->lock);
+	}
+	return pstrdup(server[0] ? server : GetConfigOptionResetString("lc_monetary"));
 }

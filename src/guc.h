@@ -22,4 +22,13 @@ extern int	scdc_progress_retention;	/* records per query */
 
 extern void scdc_guc_init(void);
 
+/* The launcher, which has neither database nor role, tells what the server's configuration has for lc_monetary. */
+extern void scdc_publish_lc_monetary(void);
+
+/*
+ * lc_monetary as this database has it, whatever the role, the client or the
+ * session has set: palloc'd.  To be called in a transaction.
+ */
+extern char *scdc_database_lc_monetary(void);
+
 #endif							/* SCDC_GUC_H */

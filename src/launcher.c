@@ -20,6 +20,7 @@
 #include "utils/snapmgr.h"
 #include "utils/timestamp.h"
 
+#include "guc.h"
 #include "jobs/launch.h"
 #include "label.h"
 #include "launcher.h"
@@ -97,12 +98,14 @@ scdc_launcher_main(Datum arg)
 	scdc_shared->launcher = MyLatch;
 	LWLockRelease(scdc_shared->lock);
 	before_shmem_exit(forget_latch, 0);
+	scdc_publish_lc_monetary();
 
 	for (;;)
 	{
 		long		sleep;
 
-		scdc_worker_check();
+		if (scdc_worker_check())
+			scdc_publish_lc_monetary();
 		sleep = launch_missing();
 		scdc_worker_activity(false, "keeping capture workers running");
 		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, sleep, PG_WAIT_EXTENSION);

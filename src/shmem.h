@@ -90,6 +90,7 @@ typedef struct ScdcShared
 {
 	LWLock	   *lock;
 	Latch	   *launcher;		/* under the lock */
+	char		lc_monetary[128];	/* under the lock: the server's; empty if not known yet */
 	int			nentries;
 	ScdcCaptureEntry entries[FLEXIBLE_ARRAY_MEMBER];
 } ScdcShared;

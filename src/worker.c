@@ -10,6 +10,7 @@
 
 #include <signal.h>
 
+#include "access/xact.h"
 #include "miscadmin.h"
 #include "pgstat.h"
 #include "postmaster/interrupt.h"
@@ -21,6 +22,7 @@
 #include "utils/timestamp.h"
 #include "utils/wait_event.h"
 
+#include "guc.h"
 #include "jobs/slots.h"
 #include "worker.h"
 
@@ -70,6 +72,12 @@ scdc_worker_start(Oid dboid)
 	SetConfigOption("default_transaction_isolation", "read committed", PGC_SUSET, PGC_S_OVERRIDE);
 	SetConfigOption("default_transaction_read_only", "off", PGC_SUSET, PGC_S_OVERRIDE);
 	SetConfigOption("row_security", "off", PGC_SUSET, PGC_S_OVERRIDE);
+	if (OidIsValid(dboid))
+	{
+		StartTransactionCommand();
+		SetConfigOption("lc_monetary", scdc_database_lc_monetary(), PGC_SUSET, PGC_S_OVERRIDE);
+		CommitTransactionCommand();
+	}
 }
 
 void

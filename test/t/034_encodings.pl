@@ -10,6 +10,11 @@ use Test::More;
 use lib "$FindBin::RealBin/../lib";
 use StreamCdc;
 
+# a locale whose money looks different, for this server only; C.UTF-8 is built in
+my $locales = PostgreSQL::Test::Utils::tempdir();
+command_ok([ 'localedef', '-i', 'de_DE', '-f', 'UTF-8', '--no-archive', "$locales/de_DE.UTF-8" ], 'a locale is made');
+$ENV{LOCPATH} = $locales;
+
 my $node = new_node('encodings', conf => "streamcdc.read_timeout = 120s\n");
 start_extension($node);
 
@@ -131,6 +136,32 @@ command_ok([ 'pg_dump', '-d', $node->connstr('latin1'), '-f', $file ], 'pg_dump 
 $node->safe_psql('postgres', 'CREATE DATABASE from_latin1 ENCODING \'UTF8\' TEMPLATE template0');
 command_ok([ 'psql', '-Xq', '-v', 'ON_ERROR_STOP=1', '-d', $node->connstr('from_latin1'), '-f', $file ], 'is restored into one with UTF8');
 is(bytes_sql('from_latin1', 'LATIN1', 'SELECT table_name, status FROM stream_tables'), "\"s gr\xf6\xdfe \xe9\".\"t gr\xf6\xdfe \xe9\"|inert", 'with its streams');
+
+#
+# Money is printed as the database has it, whatever the server's default, the reader's role, client and session have
+#
+$node->safe_psql('postgres', 'CREATE DATABASE money TEMPLATE template0');
+$node->safe_psql('money', 'CREATE EXTENSION streamcdc; CREATE TYPE pair AS (m money, n int); CREATE TABLE t (id int PRIMARY KEY, m money, p pair)');
+$node->safe_psql('money', 'SET lc_monetary = \'C\'; INSERT INTO t VALUES (1, \'1234.50\', ROW(\'1234.50\', 1))');
+sql($node, 'ALTER DATABASE money SET lc_monetary = \'de_DE.UTF-8\'; CREATE ROLE reader SUPERUSER LOGIN; ALTER ROLE reader SET lc_monetary = \'C\'; ALTER ROLE CURRENT_USER SET lc_monetary = \'POSIX\'');
+track($node, ['t'], 'money');
+$node->safe_psql('money', 'SET lc_monetary = \'C\'; UPDATE t SET m = m * 2');
+my $euro = "2.469,00 \xe2\x82\xac";
+for my $reader ([ 'the database', '' ], [ 'a role', '', '-U', 'reader' ], [ 'a client', '', 'PGOPTIONS=-c lc_monetary=C' ], [ 'a session', 'SET lc_monetary = \'C\';' ])
+{
+	my ($who, $set, @how) = @$reader;
+	my @env = grep { /=/ } @how;
+	my @options = grep { !/=/ } @how;
+	my $out = '';
+	IPC::Run::run([ 'env', @env, 'psql', '-XAtq', @options, '-d', $node->connstr('money'), '-f', '-' ], '<',
+		\"$set SELECT row_data ->> 'm', row_data -> 'p' ->> 'm' FROM stream_changes('t', 1) WHERE _change_type = 'insert'", '>', \$out);
+	is($out, "$euro|1.234,50 \xe2\x82\xac\n", "money as set by $who");
+	# the typed form prints it as the reader wants it
+	$out = '';
+	IPC::Run::run([ 'env', @env, 'psql', '-XAtq', @options, '-d', $node->connstr('money'), '-f', '-' ], '<',
+		\"$set SELECT bool_and(row_data *= t) FROM stream_changes(NULL::t, 1), t WHERE _change_type = 'insert'", '>', \$out);
+	is($out, "t\n", "and the typed form is the same money for $who");
+}
 
 $node->stop;
 done_testing();
