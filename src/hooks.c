@@ -358,6 +358,7 @@ process_utility(PlannedStmt *pstmt, const char *queryString, bool readOnlyTree, 
 	Oid			dboid = database_to_be_free(pstmt->utilityStmt);
 	bool		commits_prepared = IsA(pstmt->utilityStmt, TransactionStmt) &&
 	((TransactionStmt *) pstmt->utilityStmt)->kind == TRANS_STMT_COMMIT_PREPARED;
+	bool		renames = renames_tables(pstmt->utilityStmt);
 
 	if (OidIsValid(dboid))
 	{
@@ -377,7 +378,7 @@ process_utility(PlannedStmt *pstmt, const char *queryString, bool readOnlyTree, 
 
 	if (OidIsValid(dboid) && IsA(pstmt->utilityStmt, DropdbStmt))
 		scdc_state_remove_all(dboid);
-	if (renames_tables(pstmt->utilityStmt) && is_installed())
+	if (renames && is_installed())
 		run_guarded(note_names, InvalidOid, "a table has another name");
 	if (commits_prepared)
 	{

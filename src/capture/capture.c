@@ -332,6 +332,31 @@ clear_ended(ScdcStream *s, Snapshot snapshot)
 }
 
 /*
+ * The log of a dropped table is complete when capture has passed the drop.
+ * From then on readers wait for nothing: the row has the last version.  False
+ * if that takes another look.
+ */
+static bool
+finish_dropped(ScdcStream *s, Snapshot snapshot)
+{
+	ScdcTracked *t = scdc_collect_find(s->stream_id);
+	ScdcBlockInfo last;
+
+	if (s->state != SCDC_STATE_DROPPED || s->last_version >= 0 || t == NULL)
+		return true;
+	if (XLogRecPtrIsInvalid(t->dropped_by))
+	{
+		t->dropped_by = scdc_wal_target();
+		XLogFlush(t->dropped_by);
+	}
+	if (scdc_slot_read_upto() < t->dropped_by)
+		return false;
+	s->last_version = scdc_changelog_last(s->stream_id, snapshot, &last) ? last.last_version : s->base_version;
+	scdc_stream_replace(s);
+	return true;
+}
+
+/*
  * Looks at our tables again, after a message of ours was decoded, and at
  * start.  Everything collected must have been written.
  */
@@ -349,6 +374,8 @@ load_streams(void)
 		ScdcStream *s = lfirst(lc);
 
 		clear_ended(s, snapshot);
+		if (!finish_dropped(s, snapshot))
+			look_at_tables = true;
 		if (s->state == SCDC_STATE_LIVE && s->baseline)
 			baselines = true;
 		scdc_collect_load(s, snapshot);

@@ -43,6 +43,7 @@ typedef struct ScdcTracked
 	AttrNumber	identity[INDEX_MAX_KEYS];
 	bool		dead;			/* untracked or given up: its changes are thrown away */
 	char	   *stalled;		/* why a change of it could not be stored */
+	XLogRecPtr	dropped_by;		/* its table was dropped before this position; 0: not known to be */
 	int64		last_version;
 	int64		reach;			/* as scdc_definition_reach said: versions below it need no look */
 	TimestampTz last_timestamp;

@@ -49,7 +49,7 @@ typedef struct ScdcStream
 	Oid			old_replica_index;
 	FullTransactionId tracked_xid;
 	TimestampTz tracked_at;
-	int64		last_version;	/* of a stream that ended (g, d, u); -1 when NULL */
+	int64		last_version;	/* of a stream that ended (g, s, u; d once capture has passed the drop); -1 when NULL */
 	char	   *reason;			/* why it ended, or NULL */
 	char	   *home;			/* the installation that it belongs to, see log/definition.h */
 	bool		is_definition;	/* inert, and there is nothing but its definition: no row here, no log */
@@ -99,7 +99,7 @@ extern void scdc_stream_delete_log(int64 stream_id, Snapshot snapshot);
 extern void scdc_registry_insert(const ScdcStream *stream);
 extern bool scdc_registry_delete(Oid relid);
 
-/* What is registered for a table; false if nothing.  snapshot NULL: the catalog snapshot, historic while decoding. */
+/* What is registered for a table: what decoding has to know of its stream. */
 typedef struct ScdcRegistered
 {
 	int64		stream_id;
@@ -108,6 +108,7 @@ typedef struct ScdcRegistered
 	AttrNumber	identity[INDEX_MAX_KEYS];
 } ScdcRegistered;
 
+/* False if nothing is.  snapshot NULL: the catalog snapshot, historic while decoding. */
 extern bool scdc_registry_lookup(Oid relid, Snapshot snapshot, ScdcRegistered *registered);
 extern bool scdc_registry_is_empty(Snapshot snapshot);
 

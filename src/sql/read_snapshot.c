@@ -286,7 +286,7 @@ wait_and_take_snapshot(ScdcTarget *target)
 	Snapshot	snapshot;
 
 	/* what was committed before the drop may not be captured yet; in a copy of the database it never will be */
-	if (target->stream->state == SCDC_STATE_DROPPED)
+	if (target->stream->state == SCDC_STATE_DROPPED && target->stream->last_version < 0)
 		wait = strcmp(target->stream->home, scdc_home()) == 0;
 	if (wait)
 		wait_for_capture(target);

@@ -22,6 +22,11 @@ my $pid = signal_worker($node, 'STOP');
 sql($node, 'INSERT INTO t SELECT i, md5(i::text) FROM generate_series(1, 100000) AS i; INSERT INTO t VALUES (0); UPDATE t SET v = NULL WHERE id = 0; DROP TABLE t');
 kill 'CONT', $pid;
 is(sql($node, 'SELECT count(*), max(_commit_version) FROM stream_events(\'t\')'), '100002|3', 'a read of a dropped table waits for capture');
+# once it has come so far, nobody waits for it any more
+wait_for($node, 'EXISTS (SELECT FROM streamcdc.streams WHERE table_name = \'t\' AND last_version = 3)', 'the last version is known when capture has passed the drop');
+$pid = signal_worker($node, 'STOP');
+is(sql($node, 'SET streamcdc.read_timeout = \'600s\'; SELECT count(*) FROM stream_events(\'t\')'), 100002, 'then a read does not wait');
+kill 'CONT', $pid;
 # the last one: capture ends, but not before it has read what was committed until then
 $pid = signal_worker($node, 'STOP');
 sql($node, 'INSERT INTO other SELECT generate_series(1, 100000); INSERT INTO other VALUES (0); DROP TABLE other');
