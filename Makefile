@@ -1,6 +1,6 @@
 # streamcdc is built with PGXS:
 #
-#   make && make install      needs postgresql-server-dev-15, liblz4-dev, libzstd-dev
+#   make && make install      needs postgresql-server-dev-15, liblz4-dev, libzstd-dev, librocksdb-dev, g++
 #   make installcheck         against a running server that preloads streamcdc, with wal_level = logical
 #   make demo                 installs what is missing, builds, and shows it on a throw-away server
 #   make demo-stop            stops that server and deletes it
@@ -22,8 +22,8 @@
 EXTENSION = streamcdc
 MODULE_big = streamcdc
 DATA = $(sort $(wildcard sql/streamcdc--*.sql))
-OBJS = $(patsubst %.c,%.o,$(sort $(wildcard src/*.c src/*/*.c)))
-SHLIB_LINK = -llz4 -lzstd
+OBJS = $(patsubst %.c,%.o,$(sort $(wildcard src/*.c src/*/*.c))) src/state/rocks.o
+SHLIB_LINK = -llz4 -lzstd -lrocksdb -lstdc++
 
 # Tests against a running server; inputs of pg_regress are the scripts without "--" in their names.
 # The configuration counts with EXTRA_REGRESS_OPTS=--temp-instance=tmp_check only.
@@ -61,6 +61,11 @@ ifneq ($(wildcard $(PGXS)),)
 include $(PGXS)
 
 $(OBJS): Makefile
+
+# the border to RocksDB (src/state/rocks.h) is C++, and knows nothing of the server
+src/state/rocks.o: src/state/rocks.cc
+	$(CXX) -std=c++17 -O2 -g -Wall -Wextra -fPIC -fvisibility=hidden -Isrc -MMD -MP $(COPT) -c -o $@ $<
+
 -include $(OBJS:.o=.d)
 
 # all that the compiler says, without linking

@@ -16,11 +16,12 @@ COMMENT ON SCHEMA streamcdc IS 'tables of the extension streamcdc; read them thr
 CREATE SEQUENCE streamcdc.stream_id_seq AS bigint;
 COMMENT ON SEQUENCE streamcdc.stream_id_seq IS 'numbers of streams; a stream is one table tracked once';
 
--- what is tracked, as decoding sees it: read under historic snapshots, so fixed width and a user catalog table
+-- what is tracked, as decoding sees it: read under historic snapshots, so a user catalog table, and nothing out of line
 CREATE TABLE streamcdc.registry (
 	relid oid NOT NULL,
 	stream_id bigint NOT NULL,
-	base_version bigint NOT NULL
+	base_version bigint NOT NULL,
+	identity_attnums int2[] NOT NULL
 ) WITH (user_catalog_table = true);
 CREATE UNIQUE INDEX registry_relid ON streamcdc.registry (relid);
 COMMENT ON TABLE streamcdc.registry IS 'tables being captured, read by the capture worker as of each change';
@@ -43,11 +44,31 @@ CREATE TABLE streamcdc.streams (
 	tracked_xid xid8 NOT NULL,
 	tracked_at timestamptz NOT NULL,
 	last_version bigint,
-	reason text
+	reason text,
+	home text NOT NULL
 );
 CREATE UNIQUE INDEX streams_id ON streamcdc.streams (stream_id);
 CREATE INDEX streams_relid ON streamcdc.streams (relid, stream_id);
 COMMENT ON TABLE streamcdc.streams IS 'one row a stream: l live, g given up with a gap, s given up because a change could not be stored, d table dropped, u untracked (kept so that versions never repeat)';
+
+-- the only one that a dump takes along, and what a dump's owner may read: hence nothing in it that pg_class does not show to everybody
+CREATE TABLE streamcdc.definitions (
+	home text NOT NULL,
+	stream_id bigint NOT NULL,
+	schema_name name NOT NULL,
+	table_name name NOT NULL,
+	identity_columns name[] NOT NULL,
+	baseline boolean NOT NULL,
+	retention interval,
+	on_truncate text NOT NULL,
+	old_replica_identity "char" NOT NULL,
+	old_replica_index name,
+	last_version bigint NOT NULL
+);
+CREATE INDEX definitions_stream ON streamcdc.definitions (stream_id);
+CREATE INDEX definitions_table ON streamcdc.definitions (table_name);
+COMMENT ON TABLE streamcdc.definitions IS 'what is tracked, for dumps; home is the installation that tracks it, last_version one that has not been reached yet (the greatest counts)';
+SELECT pg_catalog.pg_extension_config_dump('streamcdc.definitions', '');
 
 CREATE TABLE streamcdc.baselines (
 	stream_id bigint NOT NULL,
@@ -149,8 +170,68 @@ CREATE TABLE streamcdc.changelogs (
 CREATE UNIQUE INDEX changelogs_relid ON streamcdc.changelogs (relid);
 COMMENT ON TABLE streamcdc.changelogs IS 'relations registered as change logs, and what their rows are like';
 
+-- offsets are versions as text: those of a registered change log may be text
+CREATE TABLE streamcdc.queries (
+	query_id uuid NOT NULL,
+	query_name text COLLATE "C" NOT NULL,
+	owner oid NOT NULL,
+	source_relid oid NOT NULL,
+	stream_id bigint NOT NULL,
+	definition jsonb NOT NULL,
+	created_at timestamptz NOT NULL
+);
+CREATE UNIQUE INDEX queries_id ON streamcdc.queries (query_id);
+CREATE UNIQUE INDEX queries_name ON streamcdc.queries (query_name);
+COMMENT ON TABLE streamcdc.queries IS 'streaming queries and what they do';
+
+CREATE TABLE streamcdc.runs (
+	query_id uuid NOT NULL,
+	run_id uuid NOT NULL,
+	status "char" NOT NULL,
+	started_at timestamptz NOT NULL,
+	ended_at timestamptz,
+	sqlstate text,
+	error text
+);
+CREATE UNIQUE INDEX runs_id ON streamcdc.runs (query_id);
+COMMENT ON TABLE streamcdc.runs IS 'the last run of each streaming query: whether it should be running, and how it ended';
+
+CREATE TABLE streamcdc.batches (
+	query_id uuid NOT NULL,
+	batch_id bigint NOT NULL,
+	start_offset text,
+	end_offset text,
+	watermark timestamptz NOT NULL,
+	late timestamptz NOT NULL
+);
+CREATE UNIQUE INDEX batches_id ON streamcdc.batches (query_id, batch_id);
+COMMENT ON TABLE streamcdc.batches IS 'micro-batches as they were planned; kept as long as a query''s state goes back to them';
+
+CREATE TABLE streamcdc.progress (
+	query_id uuid NOT NULL,
+	batch_id bigint NOT NULL,
+	run_id uuid NOT NULL,
+	token bigint NOT NULL,
+	oldest_batch bigint NOT NULL,
+	oldest_pending text,
+	watermark timestamptz NOT NULL,
+	input_rows bigint NOT NULL,
+	output_rows bigint NOT NULL,
+	state_rows bigint NOT NULL,
+	state_bytes bigint NOT NULL,
+	finished_at timestamptz NOT NULL,
+	record jsonb NOT NULL
+);
+CREATE UNIQUE INDEX progress_id ON streamcdc.progress (query_id, batch_id);
+COMMENT ON TABLE streamcdc.progress IS 'micro-batches that were carried out';
+
+ALTER TABLE streamcdc.queries REPLICA IDENTITY NOTHING;
+ALTER TABLE streamcdc.runs REPLICA IDENTITY NOTHING;
+ALTER TABLE streamcdc.batches REPLICA IDENTITY NOTHING;
+ALTER TABLE streamcdc.progress REPLICA IDENTITY NOTHING;
 ALTER TABLE streamcdc.registry REPLICA IDENTITY NOTHING;
 ALTER TABLE streamcdc.streams REPLICA IDENTITY NOTHING;
+ALTER TABLE streamcdc.definitions REPLICA IDENTITY NOTHING;
 ALTER TABLE streamcdc.baselines REPLICA IDENTITY NOTHING;
 ALTER TABLE streamcdc.schemas REPLICA IDENTITY NOTHING;
 ALTER TABLE streamcdc.blocks REPLICA IDENTITY NOTHING;
@@ -163,6 +244,10 @@ ALTER TABLE streamcdc.changelogs REPLICA IDENTITY NOTHING;
 REVOKE ALL ON SCHEMA streamcdc FROM PUBLIC;
 REVOKE ALL ON ALL TABLES IN SCHEMA streamcdc FROM PUBLIC;
 REVOKE ALL ON ALL SEQUENCES IN SCHEMA streamcdc FROM PUBLIC;
+
+-- else nobody but a superuser could dump a database with streamcdc in it
+GRANT USAGE ON SCHEMA streamcdc TO PUBLIC;
+GRANT SELECT ON streamcdc.definitions TO PUBLIC;
 
 /*
  * Tracking
@@ -294,3 +379,113 @@ SELECT t.table_name, t.status, t.identity_columns, t.first_version, t.last_versi
 FROM streamcdc.list_tables() AS t;
 COMMENT ON VIEW stream_tables IS 'tracked tables, their status and their change logs';
 GRANT SELECT ON stream_tables TO PUBLIC;
+
+/*
+ * Continuous jobs
+ */
+CREATE FUNCTION stream_start(query_name text, source text, sink text DEFAULT NULL,
+							 options jsonb DEFAULT '{}', query text DEFAULT NULL,
+							 output_mode text DEFAULT 'append', trigger text DEFAULT '0 seconds',
+							 sink_mode text DEFAULT 'append', sink_options jsonb DEFAULT '{}',
+							 foreach_batch text DEFAULT NULL, foreach text DEFAULT NULL,
+							 partition_by name[] DEFAULT NULL, cluster_by name[] DEFAULT NULL,
+							 format text DEFAULT 'changes')
+RETURNS uuid
+AS 'MODULE_PATHNAME', 'streamcdc_start'
+LANGUAGE C VOLATILE PARALLEL UNSAFE;
+COMMENT ON FUNCTION stream_start(text, text, text, jsonb, text, text, text, text, jsonb, text, text, name[], name[], text)
+	IS 'start a streaming query: changes of a table, batch by batch, into a sink';
+
+CREATE FUNCTION stream_stop(query_name text, timeout interval DEFAULT '30 s')
+RETURNS void
+AS 'MODULE_PATHNAME', 'streamcdc_stop'
+LANGUAGE C VOLATILE PARALLEL UNSAFE;
+COMMENT ON FUNCTION stream_stop(text, interval) IS 'stop a streaming query';
+
+CREATE FUNCTION stream_resume(query_name text)
+RETURNS uuid
+AS 'MODULE_PATHNAME', 'streamcdc_resume'
+LANGUAGE C VOLATILE PARALLEL UNSAFE;
+COMMENT ON FUNCTION stream_resume(text) IS 'go on with a streaming query from where it was';
+
+CREATE FUNCTION stream_drop(query_name text)
+RETURNS void
+AS 'MODULE_PATHNAME', 'streamcdc_drop'
+LANGUAGE C VOLATILE PARALLEL UNSAFE;
+COMMENT ON FUNCTION stream_drop(text) IS 'forget a streaming query, its progress and its state';
+
+CREATE FUNCTION stream_process_all_available(query_name text, timeout interval DEFAULT NULL)
+RETURNS void
+AS 'MODULE_PATHNAME', 'streamcdc_process_all_available'
+LANGUAGE C VOLATILE PARALLEL UNSAFE;
+COMMENT ON FUNCTION stream_process_all_available(text, interval)
+	IS 'wait until a streaming query has processed all that was committed before the call';
+
+CREATE FUNCTION stream_await_termination(query_name text, timeout interval DEFAULT NULL)
+RETURNS boolean
+AS 'MODULE_PATHNAME', 'streamcdc_await_termination'
+LANGUAGE C VOLATILE PARALLEL UNSAFE;
+COMMENT ON FUNCTION stream_await_termination(text, interval) IS 'wait until a streaming query has ended; raises its error';
+
+CREATE FUNCTION stream_await_any_termination(timeout interval DEFAULT NULL)
+RETURNS boolean
+AS 'MODULE_PATHNAME', 'streamcdc_await_any_termination'
+LANGUAGE C VOLATILE PARALLEL UNSAFE;
+COMMENT ON FUNCTION stream_await_any_termination(interval)
+	IS 'wait until any streaming query of this database has ended since the last stream_reset_terminated';
+
+CREATE FUNCTION stream_reset_terminated()
+RETURNS void
+AS 'MODULE_PATHNAME', 'streamcdc_reset_terminated'
+LANGUAGE C VOLATILE PARALLEL UNSAFE;
+COMMENT ON FUNCTION stream_reset_terminated() IS 'forget the streaming queries that have ended, for stream_await_any_termination';
+
+CREATE FUNCTION stream_status(query_name text)
+RETURNS jsonb
+AS 'MODULE_PATHNAME', 'streamcdc_status'
+LANGUAGE C VOLATILE PARALLEL UNSAFE;
+COMMENT ON FUNCTION stream_status(text) IS 'what a streaming query is doing';
+
+CREATE FUNCTION stream_last_progress(query_name text)
+RETURNS jsonb
+AS 'MODULE_PATHNAME', 'streamcdc_last_progress'
+LANGUAGE C VOLATILE PARALLEL UNSAFE;
+COMMENT ON FUNCTION stream_last_progress(text) IS 'progress record of the last batch of a streaming query';
+
+CREATE FUNCTION stream_recent_progress(query_name text)
+RETURNS SETOF jsonb
+AS 'MODULE_PATHNAME', 'streamcdc_recent_progress'
+LANGUAGE C VOLATILE PARALLEL UNSAFE;
+COMMENT ON FUNCTION stream_recent_progress(text) IS 'progress records of a streaming query, oldest first';
+
+CREATE FUNCTION stream_exception(query_name text)
+RETURNS text
+AS 'MODULE_PATHNAME', 'streamcdc_exception'
+LANGUAGE C VOLATILE PARALLEL UNSAFE;
+COMMENT ON FUNCTION stream_exception(text) IS 'the error with which a streaming query has failed';
+
+CREATE FUNCTION stream_explain(query_name text)
+RETURNS SETOF text
+AS 'MODULE_PATHNAME', 'streamcdc_explain'
+LANGUAGE C VOLATILE PARALLEL UNSAFE;
+COMMENT ON FUNCTION stream_explain(text) IS 'how a streaming query works: passes, state, plan, sink and its guarantee';
+
+CREATE FUNCTION streamcdc.list_queries(
+	OUT query_name text, OUT id uuid, OUT run_id uuid, OUT owner text, OUT source text, OUT sink text, OUT status text,
+	OUT output_mode text, OUT sink_mode text, OUT trigger text, OUT batch_id bigint, OUT start_version bigint,
+	OUT processed_version bigint, OUT lag_versions bigint, OUT watermark timestamptz, OUT oldest_pending_version bigint,
+	OUT input_rows bigint, OUT output_rows bigint, OUT state_rows bigint, OUT state_bytes bigint,
+	OUT last_batch_at timestamptz, OUT last_error text)
+RETURNS SETOF record
+AS 'MODULE_PATHNAME', 'streamcdc_list_queries'
+LANGUAGE C VOLATILE PARALLEL UNSAFE;
+COMMENT ON FUNCTION streamcdc.list_queries() IS 'behind the view stream_queries; shows what the caller may see';
+
+-- the function filters by the caller's rights, as for stream_tables
+CREATE VIEW stream_queries AS
+SELECT q.query_name, q.id, q.run_id, q.owner, q.source, q.sink, q.status, q.output_mode, q.sink_mode, q.trigger, q.batch_id,
+	   q.start_version, q.processed_version, q.lag_versions, q.watermark, q.oldest_pending_version, q.input_rows,
+	   q.output_rows, q.state_rows, q.state_bytes, q.last_batch_at, q.last_error
+FROM streamcdc.list_queries() AS q;
+COMMENT ON VIEW stream_queries IS 'streaming queries, their status and progress';
+GRANT SELECT ON stream_queries TO PUBLIC;

@@ -38,10 +38,14 @@
 #include "utils/timestamp.h"
 
 #include "capture/baseline.h"
+#include "capture/decode.h"
 #include "capture/wait.h"
 #include "ddl/ddl.h"
 #include "hooks.h"
+#include "jobs/slots.h"
+#include "jobs/state.h"
 #include "log/catalog.h"
+#include "log/definition.h"
 #include "log/rows.h"
 #include "shmem.h"
 #include "worker.h"
@@ -70,21 +74,20 @@ resume_suspended(void)
 
 /* ---- the end of a transaction ---- */
 
-/* What this transaction has begun to track; 0: nothing. */
+/* What this transaction has begun to track. */
 static struct
 {
-	int64		stream_id;		/* newest one with a baseline */
 	bool		any;
+	bool		baseline;		/* with a baseline */
 }			tracking;
 
 #define TRACKING_WAIT	1000	/* ms */
 
 void
-scdc_hooks_tracking(int64 stream_id, bool baseline)
+scdc_hooks_tracking(bool baseline)
 {
 	tracking.any = true;
-	if (baseline)
-		tracking.stream_id = stream_id;
+	tracking.baseline |= baseline;
 }
 
 /*
@@ -97,7 +100,7 @@ scdc_hooks_tracking(int64 stream_id, bool baseline)
  * capture may have to wait for somebody's long transaction.
  */
 static void
-wait_for_capture_to_note(ScdcCaptureEntry *entry)
+wait_for_capture_to_note(ScdcCaptureEntry *entry, uint64 number)
 {
 	TimestampTz give_up = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), TRACKING_WAIT);
 
@@ -106,8 +109,7 @@ wait_for_capture_to_note(ScdcCaptureEntry *entry)
 	{
 		long		left;
 
-		if (tracking.stream_id ? (int64) pg_atomic_read_u64(&entry->baseline_taken) >= tracking.stream_id :
-			entry->state == SCDC_CAPTURE_RUNNING)
+		if (number > 0 ? pg_atomic_read_u64(&entry->baseline_served) >= number : entry->state == SCDC_CAPTURE_RUNNING)
 			break;
 		left = TimestampDifferenceMilliseconds(GetCurrentTimestamp(), give_up);
 		if (left <= 0 || entry->state == SCDC_CAPTURE_FAILED)
@@ -131,22 +133,105 @@ at_transaction_end(XactEvent event, void *arg)
 	if (event == XACT_EVENT_COMMIT || event == XACT_EVENT_ABORT || event == XACT_EVENT_PREPARE)
 		resume_suspended();
 	if (event == XACT_EVENT_ABORT || event == XACT_EVENT_PREPARE)
-	{
-		tracking.any = false;
-		tracking.stream_id = 0;
-	}
+		tracking.any = tracking.baseline = false;
 	if (event != XACT_EVENT_COMMIT || XactLastCommitEnd == seen)
 		return;
 	seen = XactLastCommitEnd;
+	scdc_slots_wake_by_commit(MyDatabaseId);
 	entry = scdc_entry_find(MyDatabaseId);
 	if (entry && entry->pid != MyProcPid)
 	{
+		/* visible by now to every snapshot that is taken later, so whoever reads the counter before taking one serves us */
+		uint64		number = tracking.baseline ? pg_atomic_add_fetch_u64(&entry->baseline_asked, 1) : 0;
+
 		scdc_wake_capture(entry, XactLastCommitEnd, tracking.any);
 		if (tracking.any)
-			wait_for_capture_to_note(entry);
+			wait_for_capture_to_note(entry, number);
 	}
-	tracking.any = false;
-	tracking.stream_id = 0;
+	tracking.any = tracking.baseline = false;
+}
+
+/* Are all the tables there that we look at here?  Not so if the extension is being dropped itself. */
+static bool
+is_installed(void)
+{
+	return OidIsValid(scdc_table_oid(SCDC_STREAMS)) && OidIsValid(scdc_index_oid("streams_relid")) &&
+		OidIsValid(scdc_table_oid(SCDC_REGISTRY)) && OidIsValid(scdc_index_oid("registry_relid")) &&
+		OidIsValid(scdc_table_oid(SCDC_DEFINITIONS)) && OidIsValid(scdc_index_oid("definitions_stream")) &&
+		OidIsValid(scdc_index_oid("definitions_table"));
+}
+
+/* Our part of somebody's command: if it fails, the command must not. */
+static void
+run_guarded(void (*part) (Oid), Oid arg, const char *what)
+{
+	MemoryContext cxt = CurrentMemoryContext;
+	ResourceOwner owner = CurrentResourceOwner;
+
+	BeginInternalSubTransaction(NULL);
+	MemoryContextSwitchTo(cxt);
+	PG_TRY();
+	{
+		part(arg);
+		ReleaseCurrentSubTransaction();
+	}
+	PG_CATCH();
+	{
+		ErrorData  *e;
+
+		MemoryContextSwitchTo(cxt);
+		e = CopyErrorData();
+		FlushErrorState();
+		RollbackAndReleaseCurrentSubTransaction();
+		ereport(WARNING,
+				(errcode(e->sqlerrcode),
+				 errmsg("could not note in the change log that %s", what),
+				 errdetail_internal("%s", e->message)));
+	}
+	PG_END_TRY();
+	MemoryContextSwitchTo(cxt);
+	CurrentResourceOwner = owner;
+}
+
+/* ---- new names ---- */
+
+/* The definitions that a dump takes along say what the tables are called. */
+static void
+note_names(Oid unused)
+{
+	Snapshot	snapshot;
+	ListCell   *lc;
+
+	CommandCounterIncrement();
+	snapshot = RegisterSnapshot(GetLatestSnapshot());
+	foreach(lc, scdc_stream_list(snapshot))
+	{
+		ScdcStream *s = lfirst(lc);
+		char	   *table_name;
+		char	   *schema_name;
+
+		if (s->state != SCDC_STATE_LIVE && !scdc_stream_given_up(s))
+			continue;
+		table_name = get_rel_name(s->relid);
+		schema_name = table_name ? get_namespace_name(get_rel_namespace(s->relid)) : NULL;
+		if (schema_name == NULL ||
+			(strcmp(table_name, s->table_name) == 0 && strcmp(schema_name, s->schema_name) == 0))
+			continue;
+		s->table_name = table_name;
+		s->schema_name = schema_name;
+		scdc_stream_replace(s);
+		scdc_definition_update(s);
+	}
+	UnregisterSnapshot(snapshot);
+}
+
+/* Does the command give a table another name or schema? */
+static bool
+renames_tables(Node *command)
+{
+	if (IsA(command, RenameStmt))
+		return ((RenameStmt *) command)->renameType == OBJECT_TABLE || ((RenameStmt *) command)->renameType == OBJECT_SCHEMA;
+	return IsA(command, AlterObjectSchemaStmt) && ((AlterObjectSchemaStmt *) command)->objectType == OBJECT_TABLE;
 }
 
 /* ---- commands ---- */
@@ -255,7 +340,35 @@ before_drop_extension(DropStmt *stmt)
 			continue;
 		if (entry)
 			scdc_baseline_cancel(entry, 0);
+		/* they are started again if the command fails */
+		scdc_slots_stop_all(MyDatabaseId, 10000);
+		scdc_state_remove_all(MyDatabaseId);
 		LockRelationOid(gate, AccessExclusiveLock);
+	}
+}
+
+/* A baseline being copied would hold up DROP TABLE, for nothing. */
+static void
+before_drop_table(DropStmt *stmt)
+{
+	ScdcCaptureEntry *entry = scdc_entry_find(MyDatabaseId);
+	ListCell   *lc;
+
+	if (entry == NULL || entry->baseline_stream == 0 || !OidIsValid(scdc_table_oid(SCDC_STREAMS)))
+		return;
+	foreach(lc, stmt->objects)
+	{
+		Oid			relid = RangeVarGetRelid(makeRangeVarFromNameList(lfirst(lc)), NoLock, true);
+		Snapshot	snapshot;
+		ScdcStream *stream;
+
+		if (!OidIsValid(relid) || !pg_class_ownercheck(relid, GetUserId()))
+			continue;
+		snapshot = RegisterSnapshot(GetLatestSnapshot());
+		stream = scdc_stream_by_relid(relid, snapshot);
+		UnregisterSnapshot(snapshot);
+		if (stream)
+			scdc_baseline_cancel(entry, stream->stream_id);
 	}
 }
 
@@ -267,6 +380,7 @@ process_utility(PlannedStmt *pstmt, const char *queryString, bool readOnlyTree, 
 	bool		commits_prepared = IsA(pstmt->utilityStmt, TransactionStmt) &&
 	((TransactionStmt *) pstmt->utilityStmt)->kind == TRANS_STMT_COMMIT_PREPARED;
 	ScdcCommand *command;
+	bool		renames = renames_tables(pstmt->utilityStmt);
 
 	if (OidIsValid(dboid))
 	{
@@ -279,6 +393,8 @@ process_utility(PlannedStmt *pstmt, const char *queryString, bool readOnlyTree, 
 
 	if (IsA(pstmt->utilityStmt, DropStmt) && ((DropStmt *) pstmt->utilityStmt)->removeType == OBJECT_EXTENSION)
 		before_drop_extension((DropStmt *) pstmt->utilityStmt);
+	if (IsA(pstmt->utilityStmt, DropStmt) && ((DropStmt *) pstmt->utilityStmt)->removeType == OBJECT_TABLE)
+		before_drop_table((DropStmt *) pstmt->utilityStmt);
 
 	command = scdc_command_begin(pstmt->utilityStmt);
 	if (command)
@@ -286,6 +402,10 @@ process_utility(PlannedStmt *pstmt, const char *queryString, bool readOnlyTree, 
 	else
 		run_utility(pstmt, queryString, readOnlyTree, context, params, queryEnv, dest, qc);
 
+	if (OidIsValid(dboid) && IsA(pstmt->utilityStmt, DropdbStmt))
+		scdc_state_remove_all(dboid);
+	if (renames && is_installed())
+		run_guarded(note_names, InvalidOid, "a table has another name");
 	if (commits_prepared)
 	{
 		/* no transaction of this session commits with it, so at_commit does not see it */
@@ -307,7 +427,10 @@ mark_dropped(Oid relid)
 	HeapTuple	tuple;
 
 	UnregisterSnapshot(snapshot);
-	if (s == NULL || (s->state != SCDC_STATE_LIVE && !scdc_stream_given_up(s)))
+	if (s == NULL || s->state == SCDC_STATE_DROPPED || s->state == SCDC_STATE_UNTRACKED)
+		return;
+	scdc_definition_delete(s->home, s->stream_id);
+	if (s->is_definition)
 		return;
 	tuple = SearchSysCache1(RELOID, ObjectIdGetDatum(relid));
 	if (HeapTupleIsValid(tuple))
@@ -322,14 +445,12 @@ mark_dropped(Oid relid)
 	s->state = SCDC_STATE_DROPPED;
 	scdc_stream_replace(s);
 	scdc_registry_delete(relid);
+	scdc_emit_message();
 }
 
 static void
 object_access(ObjectAccessType access, Oid classId, Oid objectId, int subId, void *arg)
 {
-	MemoryContext cxt = CurrentMemoryContext;
-	ResourceOwner owner = CurrentResourceOwner;
-
 	if (prev_object_access)
 		prev_object_access(access, classId, objectId, subId, arg);
 
@@ -339,35 +460,8 @@ object_access(ObjectAccessType access, Oid classId, Oid objectId, int subId, voi
 		objectId < FirstNormalObjectId || get_rel_relkind(objectId) != RELKIND_RELATION ||
 		get_rel_persistence(objectId) == RELPERSISTENCE_TEMP)
 		return;
-	if (!OidIsValid(scdc_table_oid(SCDC_STREAMS)) || !OidIsValid(scdc_index_oid("streams_relid")) ||
-		!OidIsValid(scdc_table_oid(SCDC_REGISTRY)) || !OidIsValid(scdc_index_oid("registry_relid")) ||
-		get_rel_namespace(objectId) == get_namespace_oid("streamcdc", true))
-		return;					/* not installed here, or being dropped itself */
-
-	/* if this fails, the drop must not */
-	BeginInternalSubTransaction(NULL);
-	MemoryContextSwitchTo(cxt);
-	PG_TRY();
-	{
-		mark_dropped(objectId);
-		ReleaseCurrentSubTransaction();
-	}
-	PG_CATCH();
-	{
-		ErrorData  *e;
-
-		MemoryContextSwitchTo(cxt);
-		e = CopyErrorData();
-		FlushErrorState();
-		RollbackAndReleaseCurrentSubTransaction();
-		ereport(WARNING,
-				(errcode(e->sqlerrcode),
-				 errmsg("could not note in the change log that table %u was dropped", objectId),
-				 errdetail_internal("%s", e->message)));
-	}
-	PG_END_TRY();
-	MemoryContextSwitchTo(cxt);
-	CurrentResourceOwner = owner;
+	if (is_installed() && get_rel_namespace(objectId) != get_namespace_oid("streamcdc", true))
+		run_guarded(mark_dropped, objectId, psprintf("table %u was dropped", objectId));
 }
 
 void

@@ -14,6 +14,6 @@ extern void scdc_hooks_init(void);	/* from _PG_init */
  * This transaction tracks a table: when it has committed, wait a moment until
  * capture has taken note (hooks.c says why).
  */
-extern void scdc_hooks_tracking(int64 stream_id, bool baseline);
+extern void scdc_hooks_tracking(bool baseline);
 
 #endif							/* SCDC_HOOKS_H */

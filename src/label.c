@@ -23,7 +23,10 @@
 
 #include "label.h"
 
-#define PROVIDER "streamcdc"
+static const char *const providers[] = {
+	[SCDC_MARK_CAPTURE] = "streamcdc",
+	[SCDC_MARK_JOBS] = "streamcdc_jobs",
+};
 
 /*
  * SECURITY LABEL FOR streamcdc comes here too.  A restored dump brings such
@@ -37,13 +40,14 @@ check_label(const ObjectAddress *object, const char *label)
 	if (label && object->classId != DatabaseRelationId)
 		ereport(ERROR,
 				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
-				 errmsg("security labels of provider \"%s\" are for databases only", PROVIDER)));
+				 errmsg("security labels of streamcdc are for databases only")));
 }
 
 void
 scdc_label_init(void)
 {
-	register_label_provider(PROVIDER, check_label);
+	for (int i = 0; i < (int) lengthof(providers); i++)
+		register_label_provider(providers[i], check_label);
 }
 
 static char *
@@ -62,32 +66,32 @@ this_database(void)
 }
 
 void
-scdc_label_set(void)
+scdc_label_set(ScdcMark mark)
 {
 	ObjectAddress a = this_database();
 
-	SetSecurityLabel(&a, PROVIDER, label_text(MyDatabaseId));
+	SetSecurityLabel(&a, providers[mark], label_text(MyDatabaseId));
 }
 
 void
-scdc_label_remove(void)
+scdc_label_remove(ScdcMark mark)
 {
 	ObjectAddress a = this_database();
 
-	SetSecurityLabel(&a, PROVIDER, NULL);
+	SetSecurityLabel(&a, providers[mark], NULL);
 }
 
 bool
-scdc_label_exists(void)
+scdc_label_exists(ScdcMark mark)
 {
 	ObjectAddress a = this_database();
-	char	   *label = GetSecurityLabel(&a, PROVIDER);
+	char	   *label = GetSecurityLabel(&a, providers[mark]);
 
 	return label && strcmp(label, label_text(MyDatabaseId)) == 0;
 }
 
 List *
-scdc_label_databases(void)
+scdc_label_databases(ScdcMark mark)
 {
 	Relation	rel = table_open(SharedSecLabelRelationId, AccessShareLock);
 	TableScanDesc scan = table_beginscan_catalog(rel, 0, NULL);
@@ -103,7 +107,7 @@ scdc_label_databases(void)
 		char	   *provider = TextDatumGetCString(heap_getattr(tuple, Anum_pg_shseclabel_provider, desc, &isnull));
 		char	   *label = TextDatumGetCString(heap_getattr(tuple, Anum_pg_shseclabel_label, desc, &isnull));
 
-		if (classoid == DatabaseRelationId && strcmp(provider, PROVIDER) == 0 &&
+		if (classoid == DatabaseRelationId && strcmp(provider, providers[mark]) == 0 &&
 			strcmp(label, label_text(objoid)) == 0)
 			result = lappend_oid(result, objoid);
 	}

@@ -1,8 +1,8 @@
 /*-------------------------------------------------------------------------
  *
  * label.h
- *	  The mark on a database that needs a capture worker: a shared security
- *	  label of our own provider, which a launcher without a database can read.
+ *	  The marks on a database that needs workers: shared security labels of our
+ *	  own providers, which a launcher without a database can read.
  *
  * The label names system and database, so a copy of either is inert.
  *
@@ -13,14 +13,23 @@
 
 #include "nodes/pg_list.h"
 
+typedef enum ScdcMark
+{
+	SCDC_MARK_CAPTURE,			/* needs a capture worker */
+	SCDC_MARK_JOBS				/* has queries that should run */
+} ScdcMark;
+
 extern void scdc_label_init(void);	/* from _PG_init */
 
-/* Sets or removes the mark of this database, in the current transaction. */
-extern void scdc_label_set(void);
-extern void scdc_label_remove(void);
-extern bool scdc_label_exists(void);
+/*
+ * Sets or removes a mark of this database, in the current transaction.  Two at
+ * once would be an error of one of them; callers hold a lock of ours.
+ */
+extern void scdc_label_set(ScdcMark mark);
+extern void scdc_label_remove(ScdcMark mark);
+extern bool scdc_label_exists(ScdcMark mark);
 
 /* OIDs of the databases that are marked, in the current transaction; needs no database. */
-extern List *scdc_label_databases(void);
+extern List *scdc_label_databases(ScdcMark mark);
 
 #endif							/* SCDC_LABEL_H */

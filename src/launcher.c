@@ -20,6 +20,8 @@
 #include "utils/snapmgr.h"
 #include "utils/timestamp.h"
 
+#include "guc.h"
+#include "jobs/launch.h"
 #include "label.h"
 #include "launcher.h"
 #include "worker.h"
@@ -56,7 +58,7 @@ launch_missing(void)
 	long		sleep = LOOK_INTERVAL;
 
 	StartTransactionCommand();
-	databases = scdc_label_databases();
+	databases = scdc_label_databases(SCDC_MARK_CAPTURE);
 	foreach(lc, databases)
 	{
 		Oid			dboid = lfirst_oid(lc);
@@ -83,6 +85,7 @@ launch_missing(void)
 			sleep = Min(sleep, Max(ms, 10));
 		}
 	}
+	sleep = scdc_starter_launch_missing(sleep);
 	CommitTransactionCommand();
 	return sleep;
 }
@@ -95,12 +98,14 @@ scdc_launcher_main(Datum arg)
 	scdc_shared->launcher = MyLatch;
 	LWLockRelease(scdc_shared->lock);
 	before_shmem_exit(forget_latch, 0);
+	scdc_publish_lc_monetary();
 
 	for (;;)
 	{
 		long		sleep;
 
-		scdc_worker_check();
+		if (scdc_worker_check())
+			scdc_publish_lc_monetary();
 		sleep = launch_missing();
 		scdc_worker_activity(false, "keeping capture workers running");
 		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, sleep, PG_WAIT_EXTENSION);

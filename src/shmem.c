@@ -11,7 +11,9 @@
 #include "postmaster/bgworker_internals.h"
 #include "storage/ipc.h"
 #include "storage/shmem.h"
+#include "utils/timestamp.h"
 
+#include "jobs/slots.h"
 #include "shmem.h"
 
 ScdcShared *scdc_shared = NULL;
@@ -37,7 +39,7 @@ shmem_request(void)
 {
 	if (prev_shmem_request_hook)
 		prev_shmem_request_hook();
-	RequestAddinShmemSpace(shared_size());
+	RequestAddinShmemSpace(add_size(shared_size(), scdc_slots_size()));
 	RequestNamedLWLockTranche("streamcdc", 1);
 }
 
@@ -60,7 +62,8 @@ shmem_startup(void)
 		{
 			ScdcCaptureEntry *e = &scdc_shared->entries[i];
 
-			pg_atomic_init_u64(&e->baseline_taken, 0);
+			pg_atomic_init_u64(&e->baseline_asked, 0);
+			pg_atomic_init_u64(&e->baseline_served, 0);
 			pg_atomic_init_u64(&e->baseline_done, 0);
 			pg_atomic_init_u64(&e->baseline_total, 0);
 			pg_atomic_init_u32(&e->sleeping, 0);
@@ -71,6 +74,8 @@ shmem_startup(void)
 			ConditionVariableInit(&e->cv);
 		}
 	}
+	scdc_job_slots = ShmemInitStruct("streamcdc jobs", scdc_slots_size(), &found);
+	scdc_slots_init(found);
 	LWLockRelease(AddinShmemInitLock);
 }
 
@@ -147,14 +152,15 @@ scdc_entry_get(Oid dboid)
 		e->latch = NULL;
 		e->failures = 0;
 		e->retry_at = 0;
-		e->error[0] = e->hint[0] = '\0';
+		e->error[0] = e->hint[0] = e->launch_error[0] = e->baseline_error[0] = '\0';
 		e->baseline_stream = 0;
 		e->baseline_pid = 0;
 		e->baseline_phase = SCDC_BASELINE_NONE;
-		pg_atomic_write_u64(&e->baseline_taken, 0);
 		pg_atomic_write_u64(&e->want, 0);
 		pg_atomic_write_u64(&e->captured, 0);
 		pg_atomic_write_u64(&e->confirmed, 0);
+		e->jobs_look_at = 0;
+		e->terminated_reset = GetCurrentTimestamp();
 		e->dboid = dboid;
 	}
 	LWLockRelease(scdc_shared->lock);

@@ -39,6 +39,9 @@ typedef enum ScdcBaselinePhase
 	SCDC_BASELINE_ENDED			/* done or failed; streamcdc.baselines tells which [NONE] */
 } ScdcBaselinePhase;
 
+/* What users read where there is no worker for them. */
+#define SCDC_NO_WORKER "No background worker slot is free; \"max_worker_processes\" has to be increased."
+
 typedef struct ScdcCaptureEntry
 {
 	/* written under the LWLock */
@@ -53,6 +56,7 @@ typedef struct ScdcCaptureEntry
 	int			sqlstate;		/* of the last failure */
 	char		error[400];		/* its message */
 	char		hint[200];
+	char		launch_error[200];	/* why there is no worker although one is wanted; empty if nothing is known */
 
 	/* baselines under way; written under the LWLock by capture and baseline worker */
 	ScdcBaselinePhase baseline_phase;
@@ -61,9 +65,17 @@ typedef struct ScdcCaptureEntry
 	char		baseline_snapshot[64];	/* name of the exported snapshot */
 	int			baseline_pid;	/* 0 before the worker runs and after its end */
 	int64		baseline_stream;	/* being copied; 0: none */
-	pg_atomic_uint64 baseline_taken;	/* newest stream for whose baseline a snapshot was taken */
+	int64		baseline_error_stream;	/* about which stream the next is; 0: about all that wait */
+	char		baseline_error[400];	/* why the last attempt failed; empty if it did not */
+	pg_atomic_uint64 baseline_asked;	/* transactions that tracked a table and have committed, counted */
+	pg_atomic_uint64 baseline_served;	/* so many of them, the first ones, have their snapshot */
 	pg_atomic_uint64 baseline_done; /* rows copied */
 	pg_atomic_uint64 baseline_total;	/* estimate */
+
+	/* jobs; written under the LWLock */
+	TimestampTz jobs_look_at;	/* when to look for queries without a worker; DT_NOEND: no need */
+	TimestampTz terminated_reset;	/* stream_reset_terminated */
+	char		jobs_problem[200];	/* why a query that should run does not */
 
 	/* no lock */
 	pg_atomic_uint32 sleeping;	/* worker waits on its latch and wants to be woken by commits */
@@ -78,6 +90,7 @@ typedef struct ScdcShared
 {
 	LWLock	   *lock;
 	Latch	   *launcher;		/* under the lock */
+	char		lc_monetary[128];	/* under the lock: the server's; empty if not known yet */
 	int			nentries;
 	ScdcCaptureEntry entries[FLEXIBLE_ARRAY_MEMBER];
 } ScdcShared;

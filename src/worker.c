@@ -10,6 +10,7 @@
 
 #include <signal.h>
 
+#include "access/xact.h"
 #include "miscadmin.h"
 #include "pgstat.h"
 #include "postmaster/interrupt.h"
@@ -21,6 +22,8 @@
 #include "utils/timestamp.h"
 #include "utils/wait_event.h"
 
+#include "guc.h"
+#include "jobs/slots.h"
 #include "worker.h"
 
 void
@@ -69,6 +72,30 @@ scdc_worker_start(Oid dboid)
 	SetConfigOption("default_transaction_isolation", "read committed", PGC_SUSET, PGC_S_OVERRIDE);
 	SetConfigOption("default_transaction_read_only", "off", PGC_SUSET, PGC_S_OVERRIDE);
 	SetConfigOption("row_security", "off", PGC_SUSET, PGC_S_OVERRIDE);
+	if (OidIsValid(dboid))
+	{
+		StartTransactionCommand();
+		SetConfigOption("lc_monetary", scdc_database_lc_monetary(), PGC_SUSET, PGC_S_OVERRIDE);
+		CommitTransactionCommand();
+	}
+}
+
+void
+scdc_worker_start_as(Oid dboid, Oid role)
+{
+	pqsignal(SIGHUP, SignalHandlerForConfigReload);
+	pqsignal(SIGTERM, die);
+	pqsignal(SIGINT, StatementCancelHandler);
+	BackgroundWorkerUnblockSignals();
+	BackgroundWorkerInitializeConnectionByOid(dboid, role, 0);
+
+	SetConfigOption("statement_timeout", "0", PGC_SUSET, PGC_S_OVERRIDE);
+	SetConfigOption("lock_timeout", "0", PGC_SUSET, PGC_S_OVERRIDE);
+	SetConfigOption("idle_in_transaction_session_timeout", "0", PGC_SUSET, PGC_S_OVERRIDE);
+	SetConfigOption("idle_session_timeout", "0", PGC_SUSET, PGC_S_OVERRIDE);
+	SetConfigOption("default_transaction_isolation", "read committed", PGC_SUSET, PGC_S_OVERRIDE);
+	SetConfigOption("default_transaction_read_only", "off", PGC_SUSET, PGC_S_OVERRIDE);
+	SetConfigOption("default_transaction_deferrable", "off", PGC_SUSET, PGC_S_OVERRIDE);
 }
 
 void
@@ -90,6 +117,15 @@ scdc_worker_check(void)
 	}
 	CHECK_FOR_INTERRUPTS();
 	return reloaded;
+}
+
+bool
+scdc_error_is_about_value(int sqlerrcode)
+{
+	int			category = ERRCODE_TO_CATEGORY(sqlerrcode);
+
+	return category != ERRCODE_TRANSACTION_ROLLBACK && category != ERRCODE_INSUFFICIENT_RESOURCES &&
+		category != ERRCODE_OPERATOR_INTERVENTION && category != ERRCODE_SYSTEM_ERROR;
 }
 
 bool
@@ -128,15 +164,13 @@ scdc_capture_launch(Oid dboid, bool ignore_backoff, bool *no_slot)
 
 	scdc_worker_init(&worker, "capture", "scdc_capture_main");
 	worker.bgw_main_arg = ObjectIdGetDatum(dboid);
-	if (!RegisterDynamicBackgroundWorker(&worker, NULL))
-	{
-		LWLockAcquire(scdc_shared->lock, LW_EXCLUSIVE);
+	*no_slot = !RegisterDynamicBackgroundWorker(&worker, NULL);
+	LWLockAcquire(scdc_shared->lock, LW_EXCLUSIVE);
+	if (*no_slot)
 		entry->state = before;
-		LWLockRelease(scdc_shared->lock);
-		*no_slot = true;
-		return false;
-	}
-	return true;
+	strlcpy(entry->launch_error, *no_slot ? SCDC_NO_WORKER : "", sizeof(entry->launch_error));
+	LWLockRelease(scdc_shared->lock);
+	return !*no_slot;
 }
 
 /*
@@ -155,6 +189,7 @@ scdc_capture_suspend(Oid dboid)
 	LWLockAcquire(scdc_shared->lock, LW_EXCLUSIVE);
 	entry->suspended = true;
 	LWLockRelease(scdc_shared->lock);
+	scdc_slots_stop_all(dboid, 10000);
 
 	ConditionVariablePrepareToSleep(&entry->cv);
 	for (;;)

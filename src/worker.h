@@ -22,6 +22,9 @@ extern void scdc_worker_init(BackgroundWorker *worker, const char *kind, const c
 /* First act of a worker: signals, connection to a database (InvalidOid: none), pinned settings. */
 extern void scdc_worker_start(Oid dboid);
 
+/* The same for a job: as a role, with that role's settings. */
+extern void scdc_worker_start_as(Oid dboid, Oid role);
+
 /* Shows what the worker does, in pg_stat_activity. */
 extern void scdc_worker_activity(bool running, const char *what);
 
@@ -34,6 +37,13 @@ extern bool scdc_worker_check(void);
  * the database is suspended or in back-off.
  */
 extern bool scdc_capture_launch(Oid dboid, bool ignore_backoff, bool *no_slot);
+
+/*
+ * Is an error of this kind about the value at hand, so that trying again would
+ * not help, and its table has to be given up?  All else (lack of resources,
+ * I/O, shutdown, a transaction that was rolled back) is not.
+ */
+extern bool scdc_error_is_about_value(int sqlerrcode);
 
 /* Stops our workers of a database and keeps them stopped until resumed. */
 extern void scdc_capture_suspend(Oid dboid);

@@ -57,6 +57,7 @@ start() {
 	run_sql pgbench-track.sql
 	pgbench -n -c 2 -T 8 demo 2>&1 | grep -E '^(number of transactions actually|number of failed|latency average|tps)'
 	run_sql pgbench.sql
+	run_sql jobs.sql
 
 	trap - EXIT
 	section "Yours to play with"

@@ -33,11 +33,13 @@
 #include "utils/lsyscache.h"
 #include "utils/memutils.h"
 #include "utils/rel.h"
+#include "utils/resowner.h"
 #include "utils/snapmgr.h"
 #include "utils/timestamp.h"
 
 #include "capture/baseline.h"
 #include "capture/collect.h"
+#include "jobs/slots.h"
 #include "log/changelog.h"
 #include "log/image.h"
 #include "log/rows.h"
@@ -49,6 +51,7 @@ PGDLLEXPORT void scdc_baseline_main(Datum arg);
 StaticAssertDecl(sizeof(ScdcBaselineTask) <= BGW_EXTRALEN, "baseline task fits into bgw_extra");
 
 #define IMPORT_TIMEOUT	30000	/* ms that capture waits for the worker to take over the snapshot */
+#define TELL_TIME		2000	/* ms after which nobody waits any more for a snapshot to be taken */
 
 /* ---- the capture worker's part ---- */
 
@@ -77,6 +80,16 @@ back_off(void)
 {
 	retry_at = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), Min(60000, 10 << Min(failures, 13)));
 	failures++;
+}
+
+/* Leaves the reason where stream_tables and readers find it; error NULL: there is none (any more). */
+static void
+publish_error(ScdcCaptureEntry *entry, int64 stream_id, const char *error)
+{
+	LWLockAcquire(scdc_shared->lock, LW_EXCLUSIVE);
+	entry->baseline_error_stream = stream_id;
+	strlcpy(entry->baseline_error, error ? error : "", sizeof(entry->baseline_error));
+	LWLockRelease(scdc_shared->lock);
 }
 
 static ScdcBaselinePhase
@@ -166,6 +179,7 @@ hand_over(ScdcCaptureEntry *entry, Snapshot snapshot, int64 attempt)
 	memcpy(worker.bgw_extra, &task, sizeof(task));
 	if (!RegisterDynamicBackgroundWorker(&worker, NULL))
 	{
+		publish_error(entry, 0, SCDC_NO_WORKER);
 		if (failures == 0)
 			ereport(LOG,
 					(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
@@ -178,7 +192,10 @@ hand_over(ScdcCaptureEntry *entry, Snapshot snapshot, int64 attempt)
 	while (phase_of(entry) == SCDC_BASELINE_EXPORTED && GetCurrentTimestamp() < give_up)
 		(void) ConditionVariableTimedSleep(&entry->cv, 100, PG_WAIT_EXTENSION);
 	ConditionVariableCancelSleep();
-	return phase_of(entry) == SCDC_BASELINE_IMPORTED;
+	if (phase_of(entry) == SCDC_BASELINE_IMPORTED)
+		return true;
+	publish_error(entry, 0, "The worker that copies baselines did not start.");
+	return false;
 }
 
 /* S replaces whatever was known of these baselines. */
@@ -214,7 +231,6 @@ begin_attempt(ScdcCaptureEntry *entry)
 	char	   *text;
 	bool		waiting;
 	bool		stored = false;
-	int64		newest = 0;
 
 	SetCurrentStatementStartTimestamp();
 	StartTransactionCommand();
@@ -229,7 +245,6 @@ begin_attempt(ScdcCaptureEntry *entry)
 	{
 		replorigin_session_origin = DoNotReplicateId;
 		store_snapshot(streams, text, attempt, snapshot);
-		newest = ((ScdcStream *) llast(streams))->stream_id;
 		stored = true;
 	}
 	PopActiveSnapshot();
@@ -244,7 +259,6 @@ begin_attempt(ScdcCaptureEntry *entry)
 		LWLockAcquire(scdc_shared->lock, LW_EXCLUSIVE);
 		entry->baseline_stored = attempt;
 		LWLockRelease(scdc_shared->lock);
-		pg_atomic_write_u64(&entry->baseline_taken, newest);
 		ConditionVariableBroadcast(&entry->cv);
 	}
 	else if (waiting)
@@ -279,11 +293,60 @@ end_attempt(ScdcCaptureEntry *entry)
 	if (failed)
 		back_off();
 	else
+	{
 		failures = 0;
+		publish_error(entry, 0, NULL);
+	}
 }
 
-bool
-scdc_baseline_advance(ScdcCaptureEntry *entry)
+/*
+ * Sessions that have tracked a table wait until its snapshot is taken
+ * (hooks.c): those that had committed when we look can go on if no stream
+ * waits for one.  They wait for a moment only, so we look for one only.
+ */
+static void
+tell_sessions(ScdcCaptureEntry *entry)
+{
+	static uint64 seen = 0;
+	static TimestampTz seen_at = 0;
+	uint64		asked = pg_atomic_read_u64(&entry->baseline_asked); /* before the snapshot is taken */
+	Snapshot	snapshot;
+	ListCell   *lc;
+	bool		waiting = false;
+
+	if (asked == pg_atomic_read_u64(&entry->baseline_served))
+		return;
+	if (asked != seen)
+	{
+		seen = asked;
+		seen_at = GetCurrentTimestamp();
+	}
+	else if (TimestampDifferenceExceeds(seen_at, GetCurrentTimestamp(), TELL_TIME))
+		return;
+
+	StartTransactionCommand();
+	snapshot = RegisterSnapshot(GetLatestSnapshot());
+	foreach(lc, scdc_stream_list(snapshot))
+	{
+		ScdcStream *s = lfirst(lc);
+		ScdcBaseline *b;
+
+		if (s->state != SCDC_STATE_LIVE || !s->baseline)
+			continue;
+		b = scdc_baseline_read(s->stream_id, snapshot);
+		if (b == NULL || (!b->complete && !scdc_baseline_is_active(entry, b->attempt)))
+			waiting = true;
+	}
+	UnregisterSnapshot(snapshot);
+	CommitTransactionCommand();
+	if (waiting)
+		return;
+	pg_atomic_write_u64(&entry->baseline_served, asked);
+	ConditionVariableBroadcast(&entry->cv);
+}
+
+static bool
+advance(ScdcCaptureEntry *entry)
 {
 	bool		ended = false;
 
@@ -311,6 +374,15 @@ scdc_baseline_advance(ScdcCaptureEntry *entry)
 }
 
 bool
+scdc_baseline_advance(ScdcCaptureEntry *entry)
+{
+	bool		result = advance(entry);
+
+	tell_sessions(entry);
+	return result;
+}
+
+bool
 scdc_baseline_is_active(ScdcCaptureEntry *entry, int64 attempt)
 {
 	bool		result;
@@ -319,6 +391,18 @@ scdc_baseline_is_active(ScdcCaptureEntry *entry, int64 attempt)
 	result = entry->baseline_phase != SCDC_BASELINE_NONE && entry->baseline_attempt == attempt;
 	LWLockRelease(scdc_shared->lock);
 	return result;
+}
+
+char *
+scdc_baseline_error(ScdcCaptureEntry *entry, int64 stream_id)
+{
+	char		error[sizeof(entry->baseline_error)] = "";
+
+	LWLockAcquire(scdc_shared->lock, LW_SHARED);
+	if (entry->baseline_error_stream == 0 || entry->baseline_error_stream == stream_id)
+		strlcpy(error, entry->baseline_error, sizeof(error));
+	LWLockRelease(scdc_shared->lock);
+	return error[0] ? pstrdup(error) : NULL;
 }
 
 void
@@ -562,11 +646,70 @@ copy_table(ScdcBaseline *b, Snapshot s)
 	relation_close(rel, AccessShareLock);	/* what becomes of the table from here on does not matter */
 }
 
+/* Copies one table; NULL, or why it cannot be copied, ever. */
+static char *
+copy_or_reason(ScdcBaseline *b, Snapshot s)
+{
+	MemoryContext cxt = CurrentMemoryContext;
+	ResourceOwner owner = CurrentResourceOwner;
+	char	   *volatile reason = NULL;
+
+	BeginInternalSubTransaction(NULL);
+	MemoryContextSwitchTo(cxt);
+	PG_TRY();
+	{
+		copy_table(b, s);
+		ReleaseCurrentSubTransaction();
+	}
+	PG_CATCH();
+	{
+		ErrorData  *e;
+
+		MemoryContextSwitchTo(cxt);
+		e = CopyErrorData();
+		publish_error(my_entry, b->stream_id, e->message);
+		if (!scdc_error_is_about_value(e->sqlerrcode))
+			PG_RE_THROW();
+		FlushErrorState();
+		RollbackAndReleaseCurrentSubTransaction();
+		b->complete = false;
+		reason = e->message;
+	}
+	PG_END_TRY();
+	MemoryContextSwitchTo(cxt);
+	CurrentResourceOwner = owner;
+	return reason;
+}
+
+/* A row of the table cannot be stored, so there is no baseline, and nothing to be read. */
+static void
+give_up_stream(int64 stream_id, const char *reason)
+{
+	Snapshot	now = RegisterSnapshot(GetLatestSnapshot());
+	ScdcStream *stream = scdc_stream_by_id(stream_id, now);
+	ScdcBlockInfo last;
+
+	if (stream && stream->state == SCDC_STATE_LIVE)
+	{
+		ereport(LOG,
+				(errmsg("capture of table %u is given up", stream->relid),
+				 errdetail_internal("%s", reason)));
+		stream->state = SCDC_STATE_STALLED;
+		stream->reason = psprintf("%s (table \"%s\", while its baseline was copied)", reason, stream->table_name);
+		stream->last_version = scdc_changelog_last(stream_id, now, &last) ? last.last_version : stream->base_version;
+		scdc_stream_replace(stream);
+		scdc_registry_delete(stream->relid);
+	}
+	UnregisterSnapshot(now);
+}
+
 void
 scdc_baseline_main(Datum arg)
 {
 	List	   *baselines;
-	ListCell   *lc;
+	List	   *reasons = NIL;
+	ListCell   *lc,
+			   *lc2;
 
 	my_task = (ScdcBaselineTask *) MyBgworkerEntry->bgw_extra;
 	my_entry = scdc_entry_find(my_task->dboid);
@@ -587,13 +730,15 @@ scdc_baseline_main(Datum arg)
 	replorigin_session_origin = DoNotReplicateId;
 	baselines = wait_for_attempt();
 	foreach(lc, baselines)
-		copy_table(lfirst(lc), GetActiveSnapshot());
+		reasons = lappend(reasons, copy_or_reason(lfirst(lc), GetActiveSnapshot()));
 
 	/* last, since others wait for rows that we have changed */
-	foreach(lc, baselines)
+	forboth(lc, baselines, lc2, reasons)
 	{
 		ScdcBaseline *b = lfirst(lc);
 
+		if (lfirst(lc2))
+			give_up_stream(b->stream_id, lfirst(lc2));
 		if (!b->complete)
 			continue;
 		scdc_baseline_delete(b);
@@ -604,5 +749,6 @@ scdc_baseline_main(Datum arg)
 	replorigin_session_origin = InvalidRepOriginId;
 
 	ConditionVariableBroadcast(&my_entry->cv);
+	scdc_slots_wake_all(MyDatabaseId);
 	proc_exit(0);
 }

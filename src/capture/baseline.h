@@ -63,6 +63,13 @@ extern long scdc_baseline_delay(void);
 /* Is this attempt under way? */
 extern bool scdc_baseline_is_active(ScdcCaptureEntry *entry, int64 attempt);
 
+/*
+ * Why the stream's baseline cannot be copied at present (palloc'd), NULL if
+ * nothing is known.  Stream 0: only what holds for all; that tells nothing
+ * about any row.
+ */
+extern char *scdc_baseline_error(ScdcCaptureEntry *entry, int64 stream_id);
+
 /* Ends the copying, if the stream (0: any) is being copied. */
 extern void scdc_baseline_cancel(ScdcCaptureEntry *entry, int64 stream_id);
 

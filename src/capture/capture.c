@@ -41,9 +41,12 @@
 #include "capture/slot.h"
 #include "capture/spool.h"
 #include "capture/streamed.h"
+#include "capture/wait.h"
 #include "guc.h"
+#include "jobs/slots.h"
 #include "label.h"
 #include "log/catalog.h"
+#include "log/definition.h"
 #include "log/rows.h"
 #include "worker.h"
 
@@ -74,6 +77,7 @@ static Unconfirmed oldest_unconfirmed,
 
 static Oid	registry_oid = InvalidOid;
 static bool look_at_tables = false; /* a table was tracked or untracked */
+static XLogRecPtr finish_at = InvalidXLogRecPtr;	/* nothing is tracked any more: what was committed until then is still read */
 static bool extension_gone = false; /* dropped while we run */
 static bool registry_changed = false;	/* relcache callback: is the extension still there? */
 
@@ -194,7 +198,7 @@ give_up_stalled(List *stalled)
 		if (s == NULL || s->state != SCDC_STATE_LIVE)
 			continue;
 		s->state = t->ended_state;
-		s->reason = unconstify(char *, t->stalled);
+		s->reason = t->stalled;
 		s->last_version = t->last_version - 1;
 		scdc_stream_replace(s);
 		scdc_registry_delete(s->relid);
@@ -202,6 +206,35 @@ give_up_stalled(List *stalled)
 	UnregisterSnapshot(snapshot);
 	list_free(stalled);
 	registry_changed = true;
+}
+
+/* Streams that the transaction under way has written to; too many to remember: all. */
+#define WRITTEN_MAX	256
+
+static int64 written[WRITTEN_MAX];
+static int	nwritten = 0;
+
+static void
+note_written(int64 stream_id)
+{
+	for (int i = 0; i < Min(nwritten, WRITTEN_MAX); i++)
+		if (written[i] == stream_id)
+			return;
+	if (nwritten < WRITTEN_MAX)
+		written[nwritten] = stream_id;
+	nwritten++;
+}
+
+/* The queries that read these streams have something to do. */
+static void
+wake_jobs(void)
+{
+	if (!scdc_slots_any(MyDatabaseId))
+		return;
+	for (int i = 0; i < Min(nwritten, WRITTEN_MAX); i++)
+		scdc_slots_wake_stream(MyDatabaseId, written[i]);
+	if (nwritten > WRITTEN_MAX)
+		scdc_slots_wake_all(MyDatabaseId);
 }
 
 /* Writes what was collected, and how far WAL has been read. */
@@ -224,7 +257,8 @@ store(void)
 	}
 	blocks = scdc_table_open(SCDC_BLOCKS, RowExclusiveLock);
 	stalled = scdc_collect_stalled();
-	scdc_collect_write(blocks);
+	nwritten = 0;
+	scdc_collect_write(blocks, note_written);
 	table_close(blocks, NoLock);
 	give_up_stalled(stalled);
 	scdc_inbox_clean(position);
@@ -238,6 +272,7 @@ store(void)
 	}
 	end_write();
 
+	wake_jobs();
 	stored_position = position;
 	stored_at = GetCurrentTimestamp();
 	newest_unconfirmed.commit_end = XactLastCommitEnd;
@@ -269,22 +304,63 @@ confirm(void)
 
 /* ---- streams ---- */
 
-/* The log of an untracked stream goes. */
+/*
+ * The log of an untracked stream goes.  So does a stream whose table was
+ * dropped before its baseline was complete: nobody will ever be able to read
+ * it.
+ */
 static void
-delete_log(ScdcStream *s, Snapshot snapshot)
+clear_ended(ScdcStream *s, Snapshot snapshot)
 {
-	ScdcBaseline *baseline = scdc_baseline_read(s->stream_id, snapshot);
+	bool		unreadable = s->state == SCDC_STATE_DROPPED && !scdc_baseline_is_complete(s, snapshot);
+	ScdcBaseline *baseline;
+
+	/* capture may have added a row after the others were deleted */
+	if (s->state == SCDC_STATE_UNTRACKED || s->state == SCDC_STATE_DROPPED)
+		scdc_definition_delete(s->home, s->stream_id);
+	if (s->state != SCDC_STATE_UNTRACKED && !unreadable)
+		return;
 
 	/* a copy under way has its hands on these rows, and we never wait for it; its end makes us look again */
+	baseline = scdc_baseline_read(s->stream_id, snapshot);
 	if (baseline && scdc_baseline_is_active(entry, baseline->attempt))
 		return;
 	scdc_stream_delete_log(s->stream_id, snapshot);
+	if (unreadable)
+	{
+		s->state = SCDC_STATE_UNTRACKED;
+		scdc_stream_replace(s);
+	}
 }
 
 /*
- * Looks at our tables again, after a message of stream_track or
- * stream_untrack was decoded, and at start.  Everything collected must have
- * been written.
+ * The log of a dropped table is complete when capture has passed the drop.
+ * From then on readers wait for nothing: the row has the last version.  False
+ * if that takes another look.
+ */
+static bool
+finish_dropped(ScdcStream *s, Snapshot snapshot)
+{
+	ScdcTracked *t = scdc_collect_find(s->stream_id);
+	ScdcBlockInfo last;
+
+	if (s->state != SCDC_STATE_DROPPED || s->last_version >= 0 || t == NULL)
+		return true;
+	if (XLogRecPtrIsInvalid(t->dropped_by))
+	{
+		t->dropped_by = scdc_wal_target();
+		XLogFlush(t->dropped_by);
+	}
+	if (scdc_slot_read_upto() < t->dropped_by)
+		return false;
+	s->last_version = scdc_changelog_last(s->stream_id, snapshot, &last) ? last.last_version : s->base_version;
+	scdc_stream_replace(s);
+	return true;
+}
+
+/*
+ * Looks at our tables again, after a message of ours was decoded, and at
+ * start.  Everything collected must have been written.
  */
 static void
 load_streams(void)
@@ -299,8 +375,9 @@ load_streams(void)
 	{
 		ScdcStream *s = lfirst(lc);
 
-		if (s->state == SCDC_STATE_UNTRACKED)
-			delete_log(s, snapshot);
+		clear_ended(s, snapshot);
+		if (!finish_dropped(s, snapshot))
+			look_at_tables = true;
 		if (s->state == SCDC_STATE_LIVE && s->baseline)
 			baselines = true;
 		scdc_collect_load(s, snapshot);
@@ -309,6 +386,8 @@ load_streams(void)
 	end_write();
 	if (baselines)
 		scdc_baseline_look();
+	/* a stream may have ended, which its readers should say */
+	scdc_slots_wake_all(MyDatabaseId);
 }
 
 /*
@@ -362,6 +441,7 @@ give_up(const char *reason)
 		info.first_timestamp = info.last_timestamp = version.timestamp;
 		info.flags = SCDC_BLOCK_HAS_GAP;
 		scdc_changelog_append(blocks, &info, &block);
+		(void) scdc_definition_reach(s->stream_id, version.version);
 
 		s->state = SCDC_STATE_GAP;
 		s->reason = pstrdup(reason);
@@ -423,8 +503,8 @@ try_finish(void)
 	scdc_slot_drop(slot_name);
 	if (extension && !foreign)
 		scdc_slot_forget();
-	if (scdc_label_exists())
-		scdc_label_remove();
+	if (scdc_label_exists(SCDC_MARK_CAPTURE))
+		scdc_label_remove(SCDC_MARK_CAPTURE);
 	LWLockAcquire(scdc_shared->lock, LW_EXCLUSIVE);
 	entry->state = SCDC_CAPTURE_NONE;	/* from now on callers launch another */
 	LWLockRelease(scdc_shared->lock);
@@ -466,8 +546,8 @@ start_anew(void)
 
 	/* the mark must be durable before any caller can commit */
 	StartTransactionCommand();
-	if (!scdc_label_exists())
-		scdc_label_set();
+	if (!scdc_label_exists(SCDC_MARK_CAPTURE))
+		scdc_label_set(SCDC_MARK_CAPTURE);
 	CommitTransactionCommand();
 	set_state(SCDC_CAPTURE_RESERVED);
 
@@ -727,11 +807,21 @@ capture_loop(void)
 			bool		nothing = nothing_tracked();
 
 			registry_changed = false;	/* after it: it invalidates all caches itself */
-			if (nothing)
+			if (!nothing)
+				finish_at = InvalidXLogRecPtr;
+			else
 			{
+				registry_changed = true;
+				if (XLogRecPtrIsInvalid(finish_at))
+					finish_at = scdc_wal_target();
+				if (scdc_slot_read_upto() < finish_at)
+				{
+					/* a dropped table's log stays, and is complete */
+					XLogFlush(finish_at);
+					continue;
+				}
 				if (try_finish())
 					return;
-				registry_changed = true;
 			}
 		}
 		if (scdc_baseline_advance(entry))
@@ -745,6 +835,8 @@ capture_loop(void)
 
 		if (ended)
 		{
+			if (scdc_decode_take_large())
+				scdc_slot_trim();
 			gather_commits(start, commits);
 			sleep_until_woken(unconfirmed, scdc_slot_read_upto() == last_upto);
 			last_upto = scdc_slot_read_upto();
@@ -833,7 +925,6 @@ scdc_capture_main(Datum arg)
 		entry->pid = MyProcPid;
 		entry->latch = MyLatch;
 		entry->registry = InvalidOid;
-		pg_atomic_write_u64(&entry->baseline_taken, 0);	/* streams of a new extension are counted anew */
 		entry->state = SCDC_CAPTURE_STARTING;
 	}
 	else if (entry->pid == 0)

@@ -20,6 +20,7 @@
 #include "capture/collect.h"
 #include "capture/spool.h"
 #include "guc.h"
+#include "log/definition.h"
 #include "log/rows.h"
 
 
@@ -49,6 +50,7 @@ static List *free_builders = NIL;
 static ScdcSpool *ready = NULL;	/* finished blocks, with their ScdcBlockInfo */
 static List *new_schemas = NIL;
 static List *stalled_streams = NIL;
+static List *far_streams = NIL; /* with versions beyond their reach */
 
 /* counts what may have altered a composite type or an enum */
 static uint64 types_altered = 1;
@@ -165,19 +167,20 @@ scdc_collect_find(int64 stream_id)
 }
 
 static ScdcTracked *
-make_tracked(int64 stream_id, Oid relid, int64 base_version)
+make_tracked(Oid relid, const ScdcRegistered *registered)
 {
 	MemoryContext old = MemoryContextSwitchTo(collect_cxt);
 	ScdcTracked *t = palloc0(sizeof(ScdcTracked));
 	StreamEntry *e;
 
-	t->stream_id = stream_id;
+	t->stream_id = registered->stream_id;
 	t->relid = relid;
-	t->last_version = base_version;
-	t->nidentity = -1;
+	t->last_version = registered->base_version;
+	t->nidentity = registered->nidentity;
+	memcpy(t->identity, registered->identity, sizeof(t->identity));
 	t->last_timestamp = DT_NOBEGIN;
 	t->split_version = PG_INT64_MIN;
-	e = hash_search(streams, &stream_id, HASH_ENTER, NULL);
+	e = hash_search(streams, &t->stream_id, HASH_ENTER, NULL);
 	e->tracked = t;
 	MemoryContextSwitchTo(old);
 	return t;
@@ -198,18 +201,22 @@ scdc_collect_load(ScdcStream *stream, Snapshot snapshot)
 	if (t == NULL)
 	{
 		ScdcSchema *schema;
+		ScdcRegistered registered = {
+			.stream_id = stream->stream_id,
+			.base_version = stream->base_version,
+			.nidentity = stream->nidentity,
+		};
 
-		t = make_tracked(stream->stream_id, stream->relid, stream->base_version);
+		memcpy(registered.identity, stream->identity, sizeof(registered.identity));
+		t = make_tracked(stream->relid, &registered);
 		schema = scdc_schema_read(stream->stream_id, 0, snapshot);
 		if (schema && schema->number > 0)
 			t->last_schema = schema->number;
 	}
-	t->dead = stream->state == SCDC_STATE_UNTRACKED || scdc_stream_given_up(stream);
+	t->dead = stream->state == SCDC_STATE_UNTRACKED || stream->state == SCDC_STATE_INERT || scdc_stream_given_up(stream);
 	if (t->dead)
 		return;
 
-	t->nidentity = stream->nidentity;
-	memcpy(t->identity, stream->identity, sizeof(AttrNumber) * stream->nidentity);
 	t->last_version = stream->base_version;
 	t->last_timestamp = DT_NOBEGIN;
 	if (scdc_changelog_last(stream->stream_id, snapshot, &last))
@@ -273,8 +280,7 @@ relation_entry(Oid relid)
 
 	if (!found || !e->valid || e->looking)
 	{
-		int64		stream_id,
-					base_version;
+		ScdcRegistered registered;
 
 		/* valid first: if the look-up below lets in an invalidation, we look again next time */
 		e->valid = true;
@@ -282,11 +288,11 @@ relation_entry(Oid relid)
 		e->tracked = NULL;
 		e->schema_checked = false;
 		if (OidIsValid(scdc_table_oid(SCDC_REGISTRY)) &&
-			scdc_registry_lookup(relid, NULL, &stream_id, &base_version))
+			scdc_registry_lookup(relid, NULL, &registered))
 		{
-			e->tracked = scdc_collect_find(stream_id);
+			e->tracked = scdc_collect_find(registered.stream_id);
 			if (e->tracked == NULL)
-				e->tracked = make_tracked(stream_id, relid, base_version);
+				e->tracked = make_tracked(relid, &registered);
 		}
 		e->looking = false;
 	}
@@ -473,6 +479,13 @@ finish_block(ScdcTracked *t)
 	open_streams = list_delete_ptr(open_streams, t);
 	t->next_chunk = t->info.first_version == t->info.last_version ? t->info.chunk + 1 : 1;
 	t->split_version = t->info.last_version;
+	if (t->info.last_version >= t->reach)
+	{
+		MemoryContext old = MemoryContextSwitchTo(collect_cxt);
+
+		far_streams = list_append_unique_ptr(far_streams, t);
+		MemoryContextSwitchTo(old);
+	}
 
 	if (ready == NULL)
 		ready = scdc_spool_create(sizeof(ScdcBlockInfo));
@@ -525,11 +538,9 @@ scdc_collect_event(ScdcTracked *t, ScdcSchema *schema, const ScdcEvent *event)
 		{
 			MemoryContext old = MemoryContextSwitchTo(collect_cxt);
 
-			if (t->stalled == NULL)
-			{
-				t->stalled = "The table was made UNLOGGED, and changes of unlogged tables are not in WAL.";
-				t->ended_state = SCDC_STATE_GAP;
-			}
+			t->ended_state = (event->flags & SCDC_EVENT_STALL) ? SCDC_STATE_STALLED : SCDC_STATE_GAP;
+			if (t->ended_state == SCDC_STATE_GAP)
+				t->stalled = pstrdup("The table was made UNLOGGED, and changes of unlogged tables are not in WAL.");
 			t->dead = true;		/* from the next transaction on */
 			stalled_streams = lappend(stalled_streams, t);
 			MemoryContextSwitchTo(old);
@@ -576,11 +587,10 @@ scdc_collect_commit(void)
 void
 scdc_collect_stall(ScdcTracked *t, const char *reason)
 {
-	if (t->stalled == NULL)
-	{
-		t->stalled = MemoryContextStrdup(collect_cxt, reason);
-		t->ended_state = SCDC_STATE_STALLED;
-	}
+	/* one from before was of a transaction that was rolled back while it was decoded, or it would be over with the stream */
+	if (t->stalled)
+		pfree(t->stalled);
+	t->stalled = MemoryContextStrdup(collect_cxt, reason);
 }
 
 /* ---- writing ---- */
@@ -621,7 +631,7 @@ scdc_collect_transactions(void)
 }
 
 void
-scdc_collect_write(Relation blocks)
+scdc_collect_write(Relation blocks, void (*written) (int64 stream_id))
 {
 	ListCell   *lc;
 	ScdcBlockInfo info;
@@ -635,6 +645,15 @@ scdc_collect_write(Relation blocks)
 	list_free(new_schemas);
 	new_schemas = NIL;
 
+	foreach(lc, far_streams)
+	{
+		ScdcTracked *t = lfirst(lc);
+
+		t->reach = scdc_definition_reach(t->stream_id, t->last_version);
+	}
+	list_free(far_streams);
+	far_streams = NIL;
+
 	if (ready == NULL)
 		return;
 	scdc_spool_rewind(ready);
@@ -642,6 +661,7 @@ scdc_collect_write(Relation blocks)
 	{
 		CHECK_FOR_INTERRUPTS();
 		scdc_changelog_append(blocks, &info, &block);
+		written(info.stream_id);
 	}
 
 	/* a failure from here to the commit ends the worker, so nothing is lost by emptying now */

@@ -39,12 +39,14 @@ typedef struct ScdcTracked
 {
 	int64		stream_id;
 	Oid			relid;
-	int			nidentity;		/* columns that identify a row; -1: not known yet */
+	int			nidentity;		/* columns that identify a row */
 	AttrNumber	identity[INDEX_MAX_KEYS];
 	bool		dead;			/* untracked or given up: its changes are thrown away */
-	const char *stalled;		/* why it is given up when a GAP event says that it ends, or was ... */
-	char		ended_state;	/* ... and what it is then: SCDC_STATE_STALLED or SCDC_STATE_GAP */
+	char	   *stalled;		/* why a change of it could not be stored, or else why it ends */
+	char		ended_state;	/* once a GAP event says that it ends: SCDC_STATE_STALLED or SCDC_STATE_GAP */
+	XLogRecPtr	dropped_by;		/* its table was dropped before this position; 0: not known to be */
 	int64		last_version;
+	int64		reach;			/* as scdc_definition_reach said: versions below it need no look */
 	TimestampTz last_timestamp;
 	int32		last_schema;	/* number of the newest schema */
 	ScdcSchema *schema;			/* in force; NULL until the first change is seen */
@@ -107,7 +109,7 @@ extern void scdc_collect_commit(void);
 /*
  * A change of this stream cannot be stored, and this is why: the stream is
  * given up with this version, for which the caller collects a GAP event with
- * SCDC_EVENT_ENDS next.
+ * SCDC_EVENT_ENDS and SCDC_EVENT_STALL next, if the transaction commits.
  */
 extern void scdc_collect_stall(ScdcTracked *t, const char *reason);
 
@@ -124,7 +126,11 @@ extern int64 scdc_collect_transactions(void);	/* decoded since the last call, of
 /* Streams to be given up with what scdc_collect_write will write; the list is the caller's. */
 extern List *scdc_collect_stalled(void);
 
-/* Writes everything collected to the open blocks table and empties the collector. */
-extern void scdc_collect_write(Relation blocks);
+/*
+ * Writes everything collected to the open blocks table and empties the
+ * collector.  Calls written for each stream that got blocks, perhaps more than
+ * once.
+ */
+extern void scdc_collect_write(Relation blocks, void (*written) (int64 stream_id));
 
 #endif							/* SCDC_COLLECT_H */

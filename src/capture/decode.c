@@ -16,6 +16,7 @@
 #include "catalog/pg_class.h"
 #include "miscadmin.h"
 #include "replication/logical.h"
+#include "replication/message.h"
 #include "replication/origin.h"
 #include "replication/output_plugin.h"
 #include "replication/reorderbuffer.h"
@@ -31,6 +32,7 @@
 #include "compat.h"
 #include "ddl/inbox.h"
 #include "log/image.h"
+#include "worker.h"
 
 static bool is_capture_worker = false;
 static List *messages = NIL;		/* xids (as OIDs) of the transactions that had one */
@@ -40,6 +42,9 @@ static ScdcCommands commands;	/* of the transaction being decoded, unless it sti
 /* What is being decoded; running: a transaction that has not ended yet (streamed.h). */
 static ReorderBufferTXN *txn_now;
 static bool running;
+static bool had_large_row = false;
+
+#define LARGE_ROW	(16 * 1024 * 1024)
 
 /* For the error context: what is being decoded. */
 static struct
@@ -56,6 +61,12 @@ scdc_decode_init(void)
 	is_capture_worker = true;
 	change_cxt = AllocSetContextCreate(TopMemoryContext, "streamcdc change", ALLOCSET_DEFAULT_SIZES);
 	commands.cxt = AllocSetContextCreate(TopMemoryContext, "streamcdc commands", ALLOCSET_SMALL_SIZES);
+}
+
+void
+scdc_emit_message(void)
+{
+	LogLogicalMessage(SCDC_MESSAGE_PREFIX, "look", 4, true);
 }
 
 bool
@@ -77,6 +88,15 @@ scdc_decode_take_message(void)
 		messages = foreach_delete_current(messages, lc);
 		result = true;
 	}
+	return result;
+}
+
+bool
+scdc_decode_take_large(void)
+{
+	bool		result = had_large_row;
+
+	had_large_row = false;
 	return result;
 }
 
@@ -226,10 +246,8 @@ row_event_or_reason(const ScdcSchema *schema, Relation rel, ReorderBufferChange 
 	PG_CATCH();
 	{
 		ErrorData  *e;
-		int			category = ERRCODE_TO_CATEGORY(geterrcode());
 
-		if (category == ERRCODE_TRANSACTION_ROLLBACK || category == ERRCODE_INSUFFICIENT_RESOURCES ||
-			category == ERRCODE_OPERATOR_INTERVENTION || category == ERRCODE_SYSTEM_ERROR)
+		if (!scdc_error_is_about_value(geterrcode()))
 			PG_RE_THROW();
 		MemoryContextSwitchTo(cxt);
 		e = CopyErrorData();
@@ -283,9 +301,12 @@ decode_change(Relation rel, ReorderBufferChange *change)
 	{
 		memset(&event, 0, sizeof(event));
 		event.kind = SCDC_EVENT_GAP;
-		event.flags = SCDC_EVENT_ENDS;
+		event.flags = SCDC_EVENT_ENDS | SCDC_EVENT_STALL;
 		scdc_collect_stall(t, reason);
+		had_large_row = true;	/* most likely */
 	}
+	if (event.old_image.len > LARGE_ROW || event.new_image.len > LARGE_ROW)
+		had_large_row = true;
 
 	take_event(change->txn->xid, t, schema, &event);
 }

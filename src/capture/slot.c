@@ -7,6 +7,10 @@
  */
 #include "postgres.h"
 
+#ifdef __GLIBC__
+#include <malloc.h>
+#endif
+
 #include "access/rmgr.h"
 #include "access/xact.h"
 #include "access/xlog.h"
@@ -25,6 +29,8 @@
 
 #include "capture/decode.h"
 #include "capture/slot.h"
+
+#define RECORD_BUFFER_MAX	(16 * 1024 * 1024)
 
 static LogicalDecodingContext *ctx = NULL;
 static bool saw_foreign_wal = false;
@@ -213,6 +219,27 @@ scdc_slot_read_record(void)
 	LogicalDecodingProcessRecord(ctx, ctx->reader);
 	MemoryContextSwitchTo(old);
 	return true;
+}
+
+void
+scdc_slot_trim(void)
+{
+	XLogReaderState *reader = ctx->reader;
+	uint32		size = 5 * XLOG_BLCKSZ;
+
+	/* nothing in it is needed between two records */
+	if (reader->readRecordBufSize > RECORD_BUFFER_MAX)
+	{
+		MemoryContext old = MemoryContextSwitchTo(ctx->context);
+
+		pfree(reader->readRecordBuf);
+		reader->readRecordBuf = palloc(size);
+		reader->readRecordBufSize = size;
+		MemoryContextSwitchTo(old);
+	}
+#ifdef __GLIBC__
+	malloc_trim(0);
+#endif
 }
 
 XLogRecPtr

@@ -47,4 +47,10 @@ extern bool scdc_slot_saw_foreign_wal(void);
 extern void scdc_slot_confirm(XLogRecPtr position);
 extern XLogRecPtr scdc_slot_restart_lsn(void);
 
+/*
+ * Gives back what a large row took: the WAL reader keeps a buffer as large as
+ * the largest record, and the C library what was in many pieces.
+ */
+extern void scdc_slot_trim(void);
+
 #endif							/* SCDC_SLOT_H */

@@ -12,10 +12,12 @@
 #include "access/xlog_internal.h"
 #include "miscadmin.h"
 #include "pgstat.h"
+#include "utils/snapmgr.h"
 #include "utils/timestamp.h"
 
 #include "capture/capture.h"
 #include "capture/wait.h"
+#include "log/catalog.h"
 #include "log/rows.h"
 #include "shmem.h"
 #include "worker.h"
@@ -45,6 +47,22 @@ scdc_captured_lsn(void)
 	return entry ? pg_atomic_read_u64(&entry->captured) : InvalidXLogRecPtr;
 }
 
+char *
+scdc_launch_error(void)
+{
+	ScdcCaptureEntry *entry = scdc_entry_find(MyDatabaseId);
+	char		error[sizeof(entry->launch_error)] = "";
+
+	if (entry)
+	{
+		LWLockAcquire(scdc_shared->lock, LW_SHARED);
+		if (entry->pid == 0)
+			strlcpy(error, entry->launch_error, sizeof(error));
+		LWLockRelease(scdc_shared->lock);
+	}
+	return error[0] ? pstrdup(error) : NULL;
+}
+
 /* Copies the failure out of shared memory; false if there is none. */
 static bool
 failure_of(ScdcCaptureEntry *entry, int *sqlstate, char **error, char **hint)
@@ -67,6 +85,21 @@ failure_of(ScdcCaptureEntry *entry, int *sqlstate, char **error, char **hint)
 	return failed;
 }
 
+/* Has capture ended because nothing is tracked any more?  Then all there was is in the log. */
+static bool
+capture_is_over(ScdcCaptureEntry *entry)
+{
+	Snapshot	snapshot;
+	bool		result;
+
+	if (entry->pid != 0)
+		return false;
+	snapshot = RegisterSnapshot(GetLatestSnapshot());
+	result = scdc_registry_is_empty(snapshot) && scdc_slot_read(snapshot) == NULL;
+	UnregisterSnapshot(snapshot);
+	return result;
+}
+
 ScdcWaitResult
 scdc_wait_captured(XLogRecPtr target, long timeout, char **reason)
 {
@@ -85,6 +118,8 @@ scdc_wait_captured(XLogRecPtr target, long timeout, char **reason)
 		return SCDC_WAIT_DONE;
 	if (failure_of(entry, &sqlstate, reason, &hint))
 		return SCDC_WAIT_STALLED;
+	if (capture_is_over(entry))
+		return SCDC_WAIT_DONE;
 	if (timeout == 0)
 		return SCDC_WAIT_TIMEOUT;
 
@@ -105,6 +140,11 @@ scdc_wait_captured(XLogRecPtr target, long timeout, char **reason)
 		if (failure_of(entry, &sqlstate, reason, &hint))
 		{
 			result = SCDC_WAIT_STALLED;
+			break;
+		}
+		if (capture_is_over(entry))
+		{
+			result = SCDC_WAIT_DONE;
 			break;
 		}
 		if (timeout > 0)

@@ -41,16 +41,15 @@ struct ScdcInboxWriter
 ScdcStream *
 scdc_ddl_stream(Oid relid)
 {
-	int64		stream_id,
-				base_version;
+	ScdcRegistered registered;
 	Snapshot	snapshot;
 	ScdcStream *stream;
 
 	if (!OidIsValid(scdc_table_oid(SCDC_REGISTRY)) || !OidIsValid(scdc_table_oid(SCDC_INBOX)) ||
-		!scdc_registry_lookup(relid, NULL, &stream_id, &base_version))
+		!scdc_registry_lookup(relid, NULL, &registered))
 		return NULL;
 	snapshot = RegisterSnapshot(GetLatestSnapshot());
-	stream = scdc_stream_by_id(stream_id, snapshot);
+	stream = scdc_stream_by_id(registered.stream_id, snapshot);
 	UnregisterSnapshot(snapshot);
 	return stream && stream->state == SCDC_STATE_LIVE ? stream : NULL;
 }

@@ -101,7 +101,7 @@
 #define EVENT_NO_OLD_IMAGE	0x08
 #define EVENT_FLAGS_SHIFT	4
 #define EVENT_OLD_SCHEMA	0x02	/* not for callers, who have ScdcEvent.old_schema */
-#define EVENT_FLAGS_KNOWN	(SCDC_EVENT_INCOMPLETE | SCDC_EVENT_ENDS)
+#define EVENT_FLAGS_KNOWN	(SCDC_EVENT_INCOMPLETE | SCDC_EVENT_ENDS | SCDC_EVENT_STALL)
 
 /* Below this neither method gains anything. */
 #define COMPRESS_MIN		32
@@ -397,7 +397,7 @@ scdc_block_add(ScdcBlockBuilder *b, const ScdcEvent *e)
 
 	Assert(b->nversions > 0);
 	Assert((e->flags & ~EVENT_FLAGS_KNOWN) == 0);
-	Assert((e->flags & SCDC_EVENT_ENDS) == 0 || e->kind == SCDC_EVENT_GAP);
+	Assert((e->flags & (SCDC_EVENT_ENDS | SCDC_EVENT_STALL)) == 0 || e->kind == SCDC_EVENT_GAP);
 	Assert(e->old_schema == 0 || (e->kind == SCDC_EVENT_UPDATE && e->old_image.data != NULL));
 
 	buffer_reserve(&b->changes,
@@ -931,7 +931,7 @@ next_event(ScdcBlockReader *r, ScdcEvent *e, const ScdcVersion **v, const char *
 	e->flags = head >> EVENT_FLAGS_SHIFT;
 	left = left_counter(r, e->kind);
 	if (left == NULL || (e->flags & ~(EVENT_FLAGS_KNOWN | EVENT_OLD_SCHEMA)) != 0 ||
-		((e->flags & SCDC_EVENT_ENDS) != 0 && e->kind != SCDC_EVENT_GAP))
+		((e->flags & (SCDC_EVENT_ENDS | SCDC_EVENT_STALL)) != 0 && e->kind != SCDC_EVENT_GAP))
 	{
 		*err = "event kind is not supported";
 		return -1;

@@ -48,8 +48,11 @@ typedef enum ScdcEventKind
  */
 #define SCDC_EVENT_INCOMPLETE	0x01
 
-/* Of a GAP: the stream ends here, no later change of the table can be captured. */
+/* Of a GAP: the stream ends here, no later change of the table can be captured ... */
 #define SCDC_EVENT_ENDS			0x04
+
+/* ... because this was a change that cannot be stored. */
+#define SCDC_EVENT_STALL		0x08
 
 /*
  * One version in a block's directory.  A version that spans several blocks

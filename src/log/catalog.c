@@ -24,6 +24,7 @@
 
 #include "log/catalog.h"
 #include "log/changelog.h"
+#include "log/definition.h"
 #include "log/rows.h"
 #include "log/schema.h"
 
@@ -48,7 +49,8 @@ enum
 	Anum_streams_tracked_at,
 	Anum_streams_last_version,
 	Anum_streams_reason,
-	Natts_streams = Anum_streams_reason
+	Anum_streams_home,
+	Natts_streams = Anum_streams_home
 };
 
 /* columns of streamcdc.baselines */
@@ -88,15 +90,38 @@ enum
 	Anum_registry_relid = 1,
 	Anum_registry_stream_id,
 	Anum_registry_base_version,
-	Natts_registry = Anum_registry_base_version
+	Anum_registry_identity_attnums,
+	Natts_registry = Anum_registry_identity_attnums
 };
+
+static Datum
+attnums_datum(const AttrNumber *attnums, int n)
+{
+	Datum		elems[INDEX_MAX_KEYS];
+
+	for (int i = 0; i < n; i++)
+		elems[i] = Int16GetDatum(attnums[i]);
+	return PointerGetDatum(construct_array(elems, n, INT2OID, 2, true, TYPALIGN_SHORT));
+}
+
+/* attnums has room for INDEX_MAX_KEYS. */
+static int
+attnums_of_datum(Datum array, AttrNumber *attnums)
+{
+	Datum	   *elems;
+	int			n;
+
+	deconstruct_array(DatumGetArrayTypeP(array), INT2OID, 2, true, TYPALIGN_SHORT, &elems, NULL, &n);
+	Assert(n <= INDEX_MAX_KEYS);
+	for (int i = 0; i < n; i++)
+		attnums[i] = DatumGetInt16(elems[i]);
+	return n;
+}
 
 static ScdcStream *
 stream_of_row(HeapTuple tuple, Datum *values, bool *isnull)
 {
 	ScdcStream *s = palloc0(sizeof(ScdcStream));
-	ArrayType  *identity = DatumGetArrayTypeP(values[Anum_streams_identity_attnums - 1]);
-	Datum	   *elems;
 
 	s->stream_id = DatumGetInt64(values[Anum_streams_stream_id - 1]);
 	s->relid = DatumGetObjectId(values[Anum_streams_relid - 1]);
@@ -106,10 +131,7 @@ stream_of_row(HeapTuple tuple, Datum *values, bool *isnull)
 	s->state = DatumGetChar(values[Anum_streams_state - 1]);
 	s->base_version = DatumGetInt64(values[Anum_streams_base_version - 1]);
 	s->baseline = DatumGetBool(values[Anum_streams_baseline - 1]);
-	deconstruct_array(identity, INT2OID, 2, true, TYPALIGN_SHORT, &elems, NULL, &s->nidentity);
-	Assert(s->nidentity <= INDEX_MAX_KEYS);
-	for (int i = 0; i < s->nidentity; i++)
-		s->identity[i] = DatumGetInt16(elems[i]);
+	s->nidentity = attnums_of_datum(values[Anum_streams_identity_attnums - 1], s->identity);
 	s->identity_index = DatumGetObjectId(values[Anum_streams_identity_index - 1]);
 	if (!isnull[Anum_streams_retention - 1])
 	{
@@ -125,6 +147,9 @@ stream_of_row(HeapTuple tuple, Datum *values, bool *isnull)
 		DatumGetInt64(values[Anum_streams_last_version - 1]);
 	if (!isnull[Anum_streams_reason - 1])
 		s->reason = TextDatumGetCString(values[Anum_streams_reason - 1]);
+	s->home = TextDatumGetCString(values[Anum_streams_home - 1]);
+	if ((s->state == SCDC_STATE_LIVE || scdc_stream_given_up(s)) && strcmp(s->home, scdc_home()) != 0)
+		s->state = SCDC_STATE_INERT;
 	s->tid = tuple->t_self;
 	return s;
 }
@@ -165,6 +190,13 @@ scdc_stream_by_relid(Oid relid, Snapshot snapshot)
 
 	ScanKeyInit(&key[0], Anum_streams_relid, BTEqualStrategyNumber, F_OIDEQ, ObjectIdGetDatum(relid));
 	scdc_rows_scan(SCDC_STREAMS, "streams_relid", 1, key, true, snapshot, first_stream, &result);
+	if (result == NULL || result->state == SCDC_STATE_UNTRACKED || result->state == SCDC_STATE_DROPPED)
+	{
+		ScdcStream *inert = scdc_definition_inert(relid, snapshot);
+
+		if (inert)
+			return inert;
+	}
 	return result;
 }
 
@@ -183,12 +215,9 @@ scdc_stream_insert(const ScdcStream *s)
 	Relation	rel = scdc_table_open(SCDC_STREAMS, RowExclusiveLock);
 	Datum		values[Natts_streams];
 	bool		isnull[Natts_streams] = {0};
-	Datum		identity[INDEX_MAX_KEYS];
 	NameData	schema_name,
 				table_name;
 
-	for (int i = 0; i < s->nidentity; i++)
-		identity[i] = Int16GetDatum(s->identity[i]);
 	namestrcpy(&schema_name, s->schema_name);
 	namestrcpy(&table_name, s->table_name);
 	values[Anum_streams_stream_id - 1] = Int64GetDatum(s->stream_id);
@@ -199,8 +228,7 @@ scdc_stream_insert(const ScdcStream *s)
 	values[Anum_streams_state - 1] = CharGetDatum(s->state);
 	values[Anum_streams_base_version - 1] = Int64GetDatum(s->base_version);
 	values[Anum_streams_baseline - 1] = BoolGetDatum(s->baseline);
-	values[Anum_streams_identity_attnums - 1] =
-		PointerGetDatum(construct_array(identity, s->nidentity, INT2OID, 2, true, TYPALIGN_SHORT));
+	values[Anum_streams_identity_attnums - 1] = attnums_datum(s->identity, s->nidentity);
 	values[Anum_streams_identity_index - 1] = ObjectIdGetDatum(s->identity_index);
 	if (s->retention)
 		values[Anum_streams_retention - 1] = IntervalPGetDatum(s->retention);
@@ -219,6 +247,8 @@ scdc_stream_insert(const ScdcStream *s)
 		values[Anum_streams_reason - 1] = CStringGetTextDatum(s->reason);
 	else
 		isnull[Anum_streams_reason - 1] = true;
+	values[Anum_streams_home - 1] = CStringGetTextDatum(s->home);
+	Assert(s->state != SCDC_STATE_INERT && !s->is_definition);
 	scdc_row_insert(rel, values, isnull);
 	table_close(rel, NoLock);
 }
@@ -343,18 +373,19 @@ scdc_stream_delete_log(int64 stream_id, Snapshot snapshot)
 }
 
 void
-scdc_registry_insert(Oid relid, int64 stream_id, int64 base_version)
+scdc_registry_insert(const ScdcStream *stream)
 {
 	Relation	rel = scdc_table_open(SCDC_REGISTRY, RowExclusiveLock);
 	Datum		values[Natts_registry];
 	bool		isnull[Natts_registry] = {0};
 
-	values[Anum_registry_relid - 1] = ObjectIdGetDatum(relid);
-	values[Anum_registry_stream_id - 1] = Int64GetDatum(stream_id);
-	values[Anum_registry_base_version - 1] = Int64GetDatum(base_version);
+	values[Anum_registry_relid - 1] = ObjectIdGetDatum(stream->relid);
+	values[Anum_registry_stream_id - 1] = Int64GetDatum(stream->stream_id);
+	values[Anum_registry_base_version - 1] = Int64GetDatum(stream->base_version);
+	values[Anum_registry_identity_attnums - 1] = attnums_datum(stream->identity, stream->nidentity);
 	scdc_row_insert(rel, values, isnull);
 	table_close(rel, NoLock);
-	CacheInvalidateRelcacheByRelid(relid);
+	CacheInvalidateRelcacheByRelid(stream->relid);
 }
 
 static bool
@@ -382,44 +413,35 @@ scdc_registry_delete(Oid relid)
 	return found;
 }
 
-typedef struct Registered
-{
-	bool		found;
-	int64		stream_id;
-	int64		base_version;
-} Registered;
-
 static bool
 read_registered(Relation rel, HeapTuple tuple, Datum *values, bool *isnull, void *arg)
 {
-	Registered *r = arg;
+	ScdcRegistered *r = arg;
 
-	r->found = true;
 	r->stream_id = DatumGetInt64(values[Anum_registry_stream_id - 1]);
 	r->base_version = DatumGetInt64(values[Anum_registry_base_version - 1]);
+	r->nidentity = attnums_of_datum(values[Anum_registry_identity_attnums - 1], r->identity);
 	return false;
 }
 
 bool
-scdc_registry_lookup(Oid relid, Snapshot snapshot, int64 *stream_id, int64 *base_version)
+scdc_registry_lookup(Oid relid, Snapshot snapshot, ScdcRegistered *registered)
 {
 	ScanKeyData key[1];
-	Registered	r = {0};
 
+	registered->stream_id = 0;
 	ScanKeyInit(&key[0], Anum_registry_relid, BTEqualStrategyNumber, F_OIDEQ, ObjectIdGetDatum(relid));
-	scdc_rows_scan(SCDC_REGISTRY, "registry_relid", 1, key, false, snapshot, read_registered, &r);
-	*stream_id = r.stream_id;
-	*base_version = r.base_version;
-	return r.found;
+	scdc_rows_scan(SCDC_REGISTRY, "registry_relid", 1, key, false, snapshot, read_registered, registered);
+	return registered->stream_id != 0;
 }
 
 bool
 scdc_registry_is_empty(Snapshot snapshot)
 {
-	Registered	r = {0};
+	ScdcRegistered r = {0};
 
 	scdc_rows_scan(SCDC_REGISTRY, NULL, 0, NULL, false, snapshot, read_registered, &r);
-	return !r.found;
+	return r.stream_id == 0;
 }
 
 static bool

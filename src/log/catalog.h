@@ -27,6 +27,9 @@
 #define SCDC_STATE_DROPPED		'd' /* table dropped, log kept */
 #define SCDC_STATE_UNTRACKED	'u' /* log deleted; the row keeps the last version */
 
+/* And one that is not on disk: l, g or s of another home than ours (log/definition.h). */
+#define SCDC_STATE_INERT		'i'
+
 typedef struct ScdcStream
 {
 	int64		stream_id;
@@ -38,7 +41,7 @@ typedef struct ScdcStream
 	int64		base_version;	/* version of the baseline; without one, the first commit is base_version + 1 */
 	bool		baseline;
 	int			nidentity;		/* 0: no identity */
-	AttrNumber	identity[32];	/* attnums, in index order */
+	AttrNumber	identity[INDEX_MAX_KEYS];	/* attnums, in index order */
 	Oid			identity_index;
 	Interval   *retention;	/* NULL: the setting */
 	char	   *on_truncate;
@@ -46,8 +49,10 @@ typedef struct ScdcStream
 	Oid			old_replica_index;
 	FullTransactionId tracked_xid;
 	TimestampTz tracked_at;
-	int64		last_version;	/* of a stream that ended (g, d, u); -1 when NULL */
+	int64		last_version;	/* of a stream that ended (g, s, u; d once capture has passed the drop); -1 when NULL */
 	char	   *reason;			/* why it ended, or NULL */
+	char	   *home;			/* the installation that it belongs to, see log/definition.h */
+	bool		is_definition;	/* inert, and there is nothing but its definition: no row here, no log */
 	ItemPointerData tid;		/* where the row is */
 } ScdcStream;
 
@@ -59,7 +64,9 @@ scdc_stream_given_up(const ScdcStream *stream)
 }
 
 extern ScdcStream *scdc_stream_by_id(int64 stream_id, Snapshot snapshot);
-extern ScdcStream *scdc_stream_by_relid(Oid relid, Snapshot snapshot);	/* newest of that table, any state */
+
+/* Newest of that table, any state; one that there is only a definition of if there is none that lives. */
+extern ScdcStream *scdc_stream_by_relid(Oid relid, Snapshot snapshot);
 extern List *scdc_stream_list(Snapshot snapshot);	/* all, in order of stream_id */
 extern void scdc_stream_insert(const ScdcStream *stream);
 extern void scdc_stream_replace(const ScdcStream *stream);	/* the row at stream->tid */
@@ -89,11 +96,20 @@ extern void scdc_baseline_delete(const ScdcBaseline *baseline);
 extern void scdc_stream_delete_log(int64 stream_id, Snapshot snapshot);
 
 /* The registry; both call CacheInvalidateRelcacheByRelid, without which decoding would not notice. */
-extern void scdc_registry_insert(Oid relid, int64 stream_id, int64 base_version);
+extern void scdc_registry_insert(const ScdcStream *stream);
 extern bool scdc_registry_delete(Oid relid);
 
-/* What is registered for a table; false if nothing.  snapshot NULL: the catalog snapshot, historic while decoding. */
-extern bool scdc_registry_lookup(Oid relid, Snapshot snapshot, int64 *stream_id, int64 *base_version);
+/* What is registered for a table: what decoding has to know of its stream. */
+typedef struct ScdcRegistered
+{
+	int64		stream_id;
+	int64		base_version;
+	int			nidentity;
+	AttrNumber	identity[INDEX_MAX_KEYS];
+} ScdcRegistered;
+
+/* False if nothing is.  snapshot NULL: the catalog snapshot, historic while decoding. */
+extern bool scdc_registry_lookup(Oid relid, Snapshot snapshot, ScdcRegistered *registered);
 extern bool scdc_registry_is_empty(Snapshot snapshot);
 
 /* The slot that capture relies on. */

@@ -310,6 +310,14 @@ scdc_changelog_scan_continues(ScdcLogScan *scan)
 	return scan->ahead.tuple != NULL && scan->ahead.info.first_version == scan->row.info.last_version;
 }
 
+int64
+scdc_changelog_scan_raw_size(ScdcLogScan *scan)
+{
+	bool		isnull;
+
+	return DatumGetInt32(heap_getattr(scan->row.tuple, Anum_raw_size, RelationGetDescr(scan->blocks), &isnull));
+}
+
 ScdcBlockReader *
 scdc_changelog_scan_open(ScdcLogScan *scan, bool with_changes)
 {

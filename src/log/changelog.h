@@ -78,6 +78,9 @@ extern bool scdc_changelog_scan_next(ScdcLogScan *scan, ScdcBlockInfo *info);	/*
 /* Does the current block's last version go on in the next block? */
 extern bool scdc_changelog_scan_continues(ScdcLogScan *scan);
 
+/* Bytes of the current block's events, before compression. */
+extern int64 scdc_changelog_scan_raw_size(ScdcLogScan *scan);
+
 /*
  * Opens the current block: the directory, and with_changes the events too.
  * Raises XX001 naming stream and version if the block is damaged.  Valid until the next call.

@@ -22,6 +22,16 @@
 /* An image starts at t_infomask2: everything before it differs from read to read. */
 #define IMAGE_OFFSET	offsetof(HeapTupleHeaderData, t_infomask2)
 
+static void
+check_size(Size size)
+{
+	if (size > SCDC_IMAGE_MAX)
+		ereport(ERROR,
+				(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
+				 errmsg("row of %zu bytes is too large to be captured", size),
+				 errdetail("Row images up to %d bytes are stored.", SCDC_IMAGE_MAX)));
+}
+
 static ScdcBytes
 image_of_tuple(HeapTuple tuple)
 {
@@ -33,11 +43,7 @@ image_of_tuple(HeapTuple tuple)
 	h->t_infomask2 &= HEAP_NATTS_MASK;
 	image.data = (char *) h + IMAGE_OFFSET;
 	image.len = tuple->t_len - IMAGE_OFFSET;
-	if (image.len > SCDC_IMAGE_MAX)
-		ereport(ERROR,
-				(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
-				 errmsg("row of %u bytes is too large to be captured", image.len),
-				 errdetail("Row images up to %d bytes are stored.", SCDC_IMAGE_MAX)));
+	check_size(image.len);
 	return image;
 }
 
@@ -106,6 +112,29 @@ is_unchanged_toast(Form_pg_attribute att, Datum value)
 	return att->attlen == -1 && VARATT_IS_EXTERNAL_ONDISK(DatumGetPointer(value));
 }
 
+/* How much of an image a value will take, known before it is fetched. */
+static Size
+stored_size(Datum value)
+{
+	struct varlena *v = (struct varlena *) DatumGetPointer(value);
+
+	if (VARATT_IS_EXTERNAL_ONDISK(v))
+	{
+		struct varatt_external pointer;
+
+		VARATT_EXTERNAL_GET_POINTER(pointer, v);
+		return VARATT_EXTERNAL_GET_EXTSIZE(pointer);
+	}
+	if (VARATT_IS_EXTERNAL_INDIRECT(v))
+	{
+		struct varatt_indirect redirect;
+
+		VARATT_EXTERNAL_GET_POINTER(redirect, v);
+		return stored_size(PointerGetDatum(redirect.pointer));
+	}
+	return VARSIZE_ANY(v);
+}
+
 ScdcBytes
 scdc_image_make(const ScdcSchema *schema, Relation rel, HeapTuple tuple, HeapTuple fallback,
 				ScdcImageSource source)
@@ -124,6 +153,7 @@ scdc_image_make_of(const ScdcSchema *schema, TupleDesc desc, HeapTuple tuple, He
 			   *inull,
 			   *fnull = NULL;
 	ScdcBytes	image;
+	Size		size = 0;		/* of the variable part; a row of a gigabyte must not be put together to find that it is too large */
 
 	/* the common case: the tuple is its own image */
 	if (schema->as_table && !HeapTupleHasExternal(tuple) &&
@@ -179,6 +209,8 @@ scdc_image_make_of(const ScdcSchema *schema, TupleDesc desc, HeapTuple tuple, He
 		}
 		if (c->storage == SCDC_STORE_RAW)
 		{
+			if (att->attlen == -1)
+				check_size(size += stored_size(value));
 			/* what is stored must not point anywhere */
 			if (att->attlen == -1 && VARATT_IS_EXTERNAL(DatumGetPointer(value)))
 				value = PointerGetDatum(detoast_external_attr((struct varlena *) DatumGetPointer(value)));
@@ -189,6 +221,9 @@ scdc_image_make_of(const ScdcSchema *schema, TupleDesc desc, HeapTuple tuple, He
 			ivalues[a] = CStringGetTextDatum(scdc_output_form(value, c->type));
 			if (c->storage == SCDC_STORE_JSON)
 				inull[a + 1] = !json_text(value, c->type, &ivalues[a + 1]);
+			check_size(size += VARSIZE_ANY(DatumGetPointer(ivalues[a])));
+			if (c->storage == SCDC_STORE_JSON && !inull[a + 1])
+				check_size(size += VARSIZE_ANY(DatumGetPointer(ivalues[a + 1])));
 		}
 	}
 	image = image_of_tuple(heap_form_tuple(schema->image_desc, ivalues, inull));

@@ -27,6 +27,7 @@
 static const char *const table_names[] = {
 	[SCDC_REGISTRY] = "registry",
 	[SCDC_STREAMS] = "streams",
+	[SCDC_DEFINITIONS] = "definitions",
 	[SCDC_BASELINES] = "baselines",
 	[SCDC_SCHEMAS] = "schemas",
 	[SCDC_BLOCKS] = "blocks",
@@ -34,6 +35,10 @@ static const char *const table_names[] = {
 	[SCDC_POSITIONS] = "positions",
 	[SCDC_INBOX] = "inbox",
 	[SCDC_CHANGELOGS] = "changelogs",
+	[SCDC_QUERIES] = "queries",
+	[SCDC_RUNS] = "runs",
+	[SCDC_BATCHES] = "batches",
+	[SCDC_PROGRESS] = "progress",
 };
 
 bool

@@ -12,6 +12,7 @@
 #include "access/htup_details.h"
 #include "access/table.h"
 #include "access/transam.h"
+#include "catalog/indexing.h"
 #include "catalog/pg_index.h"
 #include "catalog/pg_type.h"
 #include "lib/stringinfo.h"
@@ -202,12 +203,11 @@ scdc_primary_key(Relation rel)
 	return result;
 }
 
-Oid
-scdc_identity_index(Relation rel, const AttrNumber *columns, int ncolumns)
+/* The first of the indexes with exactly these key columns. */
+static Oid
+find_identity_index(List *indexes, const AttrNumber *columns, int ncolumns)
 {
-	List	   *indexes = RelationGetIndexList(rel);
 	ListCell   *lc;
-	Oid			result = InvalidOid;
 
 	foreach(lc, indexes)
 	{
@@ -222,11 +222,38 @@ scdc_identity_index(Relation rel, const AttrNumber *columns, int ncolumns)
 				if (key[i] == columns[j])
 					found++;
 		if (found == ncolumns)
-		{
-			result = lfirst_oid(lc);
-			break;
-		}
+			return lfirst_oid(lc);
 	}
+	return InvalidOid;
+}
+
+Oid
+scdc_identity_index(Relation rel, const AttrNumber *columns, int ncolumns)
+{
+	List	   *indexes = RelationGetIndexList(rel);
+	Oid			result = find_identity_index(indexes, columns, ncolumns);
+
+	list_free(indexes);
+	return result;
+}
+
+bool
+scdc_identity_holds(Oid relid, const AttrNumber *columns, int ncolumns)
+{
+	Relation	pg_index = table_open(IndexRelationId, AccessShareLock);
+	ScanKeyData key[1];
+	SysScanDesc scan;
+	HeapTuple	tuple;
+	List	   *indexes = NIL;
+	bool		result;
+
+	ScanKeyInit(&key[0], Anum_pg_index_indrelid, BTEqualStrategyNumber, F_OIDEQ, ObjectIdGetDatum(relid));
+	scan = systable_beginscan(pg_index, IndexIndrelidIndexId, true, NULL, 1, key);
+	while ((tuple = systable_getnext(scan)) != NULL)
+		indexes = lappend_oid(indexes, ((Form_pg_index) GETSTRUCT(tuple))->indexrelid);
+	systable_endscan(scan);
+	table_close(pg_index, AccessShareLock);
+	result = OidIsValid(find_identity_index(indexes, columns, ncolumns));
 	list_free(indexes);
 	return result;
 }
@@ -235,14 +262,6 @@ scdc_identity_index(Relation rel, const AttrNumber *columns, int ncolumns)
 static void
 mark_identity(ScdcSchema *schema, Relation rel, const AttrNumber *identity, int nidentity)
 {
-	AttrNumber	key[INDEX_MAX_KEYS];
-
-	if (nidentity < 0)
-	{
-		if (!scdc_index_identity(scdc_primary_key(rel), key, &nidentity))
-			nidentity = 0;
-		identity = key;
-	}
 	if (nidentity == 0 || !OidIsValid(scdc_identity_index(rel, identity, nidentity)))
 		return;
 	for (int i = 0; i < nidentity; i++)

@@ -57,8 +57,7 @@ typedef struct ScdcSchema
 /*
  * Builds the schema of an open relation, as its descriptor and indexes
  * (historic or current) say; number is 0.  identity: the stream's identity
- * columns, nidentity < 0 if they are not known (then the primary key's).
- * Allocates in the current context.
+ * columns.  Allocates in the current context.
  */
 extern ScdcSchema *scdc_schema_of_relation(Relation rel, int64 stream_id, const AttrNumber *identity, int nidentity);
 
@@ -80,6 +79,12 @@ extern Oid	scdc_identity_index(Relation rel, const AttrNumber *columns, int ncol
 
 /* Is the column's type made of the same parts? */
 extern bool scdc_column_same_parts(const ScdcColumn *a, const ScdcColumn *b);
+
+/*
+ * Is there such an index today?  Takes no lock on the table, and so sees what
+ * is committed.
+ */
+extern bool scdc_identity_holds(Oid relid, const AttrNumber *columns, int ncolumns);
 
 /* Do the two describe the same columns and layout (numbers aside)? */
 extern bool scdc_schema_same_columns(const ScdcSchema *a, const ScdcSchema *b);

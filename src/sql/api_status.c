@@ -32,10 +32,13 @@
 #include "utils/snapmgr.h"
 #include "utils/timestamp.h"
 
+#include "capture/baseline.h"
 #include "capture/wait.h"
 #include "log/catalog.h"
 #include "log/changelog.h"
+#include "log/definition.h"
 #include "log/rows.h"
+#include "log/schema.h"
 #include "shmem.h"
 #include "sql/resolve.h"
 
@@ -66,9 +69,10 @@ enum
 /* What the capture of this database is doing, the same for all its streams. */
 typedef struct CaptureStatus
 {
-	bool		inert;			/* the tables are a copy of another database's */
+	ScdcCaptureEntry *entry;	/* NULL: none */
 	bool		failed;
 	char		error[400];
+	char	   *no_worker;		/* why none runs; NULL if one does */
 	int64		baseline_stream;	/* being copied */
 	uint64		baseline_done;
 	uint64		baseline_total;
@@ -111,17 +115,15 @@ read_capture_status(CaptureStatus *status, Snapshot snapshot)
 	XLogRecPtr	captured = scdc_captured_lsn();
 
 	memset(status, 0, sizeof(*status));
+	status->entry = entry;
 	status->newest = DT_NOBEGIN;
 	scdc_rows_scan(SCDC_POSITIONS, "positions_lsn", 0, NULL, true, snapshot, take_stored_at, &status->newest);
-	if (slot)
-	{
-		status->inert = scdc_slot_is_foreign(slot);
-		if (!status->inert)
-			status->confirmed = slot_confirmed(slot->slot_name);
-	}
+	if (slot && !scdc_slot_is_foreign(slot))
+		status->confirmed = slot_confirmed(slot->slot_name);
 	if (entry == NULL)
 		return;
 
+	status->no_worker = scdc_launch_error();
 	LWLockAcquire(scdc_shared->lock, LW_SHARED);
 	status->failed = entry->state == SCDC_CAPTURE_FAILED;
 	strlcpy(status->error, entry->error, sizeof(status->error));
@@ -225,29 +227,41 @@ may_see_errors(const ScdcStream *stream)
 	return pg_class_ownercheck(stream->relid, user);
 }
 
-static Datum
-identity_columns(const ScdcStream *stream, Snapshot snapshot)
+/*
+ * The columns that identify rows: none (an empty array) if there have never
+ * been any, false if those that there were do so no more.
+ */
+static bool
+identity_columns(const ScdcStream *stream, Snapshot snapshot, Datum *result)
 {
-	ScdcSchema *schema = scdc_schema_read(stream->stream_id, 0, snapshot);
 	Datum	   *names = palloc0(Max(stream->nidentity, 1) * sizeof(Datum));
-	int			n = 0;
+	bool		dropped = stream->state == SCDC_STATE_DROPPED;
+	ScdcSchema *schema = NULL;
 
-	if (schema == NULL)
-		schema = scdc_schema_read(stream->stream_id, SCDC_BASELINE_SCHEMA, snapshot);
+	if (dropped)
+	{
+		schema = scdc_schema_read(stream->stream_id, 0, snapshot);
+		if (schema == NULL)
+			schema = scdc_schema_read(stream->stream_id, SCDC_BASELINE_SCHEMA, snapshot);
+	}
+	else if (stream->nidentity > 0 && !scdc_identity_holds(stream->relid, stream->identity, stream->nidentity))
+		return false;
 	for (int i = 0; i < stream->nidentity; i++)
 	{
 		AttrNumber	attnum = stream->identity[i];
-		char	   *name = NULL;
+		char	   *name;
 
-		/* as the table has it now, or had it last */
-		if (stream->state != SCDC_STATE_DROPPED)
+		if (!dropped)
 			name = get_attname(stream->relid, attnum, true);
-		if (name == NULL && schema && attnum <= schema->ncolumns && !schema->columns[attnum - 1].dropped)
-			name = schema->columns[attnum - 1].name;
-		if (name)
-			names[n++] = DirectFunctionCall1(namein, CStringGetDatum(name));
+		else
+			name = schema && attnum <= schema->ncolumns && schema->columns[attnum - 1].identity ?
+				schema->columns[attnum - 1].name : NULL;
+		if (name == NULL)
+			return false;
+		names[i] = DirectFunctionCall1(namein, CStringGetDatum(name));
 	}
-	return PointerGetDatum(construct_array(names, n, NAMEOID, NAMEDATALEN, false, TYPALIGN_CHAR));
+	*result = PointerGetDatum(construct_array(names, stream->nidentity, NAMEOID, NAMEDATALEN, false, TYPALIGN_CHAR));
+	return true;
 }
 
 /*
@@ -271,13 +285,13 @@ list_stream(ReturnSetInfo *result, const ScdcStream *stream, const CaptureStatus
 {
 	Datum		values[NCOLUMNS] = {0};
 	bool		isnull[NCOLUMNS];
-	ScdcBaseline *baseline = stream->baseline ? scdc_baseline_read(stream->stream_id, snapshot) : NULL;
+	ScdcBaseline *baseline = stream->baseline && !stream->is_definition ? scdc_baseline_read(stream->stream_id, snapshot) : NULL;
 	bool		live = stream->state == SCDC_STATE_LIVE;
 	bool		readable = !stream->baseline || (baseline && baseline->complete);
 	bool		copying = live && capture->baseline_stream == stream->stream_id;
 	bool		has_gap = log && log->gap_version < PG_INT64_MAX;
 	const char *status;
-	char	   *error = NULL;
+	const char *error = NULL;
 
 	memset(isnull, true, sizeof(isnull));
 #define SET(column, datum)	(values[column] = (datum), isnull[column] = false)
@@ -287,8 +301,11 @@ list_stream(ReturnSetInfo *result, const ScdcStream *stream, const CaptureStatus
 		status = "dropped";
 		error = stream->reason;
 	}
-	else if (capture->inert)
+	else if (stream->state == SCDC_STATE_INERT)
+	{
 		status = "inert";
+		error = SCDC_INERT_REASON;
+	}
 	else if (stream->state == SCDC_STATE_STALLED)
 	{
 		status = "stalled";
@@ -307,13 +324,18 @@ list_stream(ReturnSetInfo *result, const ScdcStream *stream, const CaptureStatus
 	else
 		status = readable ? "streaming" : "baseline";
 	/* a live stream with a gap may be stalled as well, and that is the more urgent message */
-	if (live && capture->failed && !capture->inert)
+	if (live && capture->failed)
 		error = pstrdup(capture->error);
+	else if (live && capture->no_worker)
+		error = capture->no_worker;
+	else if (live && !readable && capture->entry)
+		error = scdc_baseline_error(capture->entry, stream->stream_id);
 
 	SET(COL_TABLE_NAME, CStringGetTextDatum(stream->state == SCDC_STATE_DROPPED ? scdc_dropped_name(stream) :
 											scdc_relation_name(stream->relid)));
 	SET(COL_STATUS, CStringGetTextDatum(status));
-	SET(COL_IDENTITY_COLUMNS, identity_columns(stream, snapshot));
+	if (identity_columns(stream, snapshot, &values[COL_IDENTITY_COLUMNS]))
+		isnull[COL_IDENTITY_COLUMNS] = false;
 	if (readable && log)
 	{
 		SET(COL_FIRST_VERSION, Int64GetDatum(log->first_version));
@@ -344,7 +366,7 @@ list_stream(ReturnSetInfo *result, const ScdcStream *stream, const CaptureStatus
 		}
 		SET(COL_BASELINE_FRACTION, Float8GetDatum(fraction));
 	}
-	if (live && !capture->inert)
+	if (live)
 	{
 		if (!XLogRecPtrIsInvalid(capture->confirmed))
 			SET(COL_CONFIRMED_LSN, LSNGetDatum(capture->confirmed));
@@ -388,13 +410,14 @@ streamcdc_list_tables(PG_FUNCTION_ARGS)
 		if (log && stream->state == SCDC_STATE_LIVE)
 			capture.newest = Max(capture.newest, log->last_timestamp);
 	}
+	streams = list_concat(streams, scdc_definition_list_inert(snapshot));
 	foreach(lc, streams)
 	{
 		ScdcStream *stream = lfirst(lc);
 
 		if (stream->state != SCDC_STATE_UNTRACKED && may_see(stream))
 			list_stream(result, stream, &capture,
-						hash_search(summaries, &stream->stream_id, HASH_FIND, NULL), snapshot);
+						stream->is_definition ? NULL : hash_search(summaries, &stream->stream_id, HASH_FIND, NULL), snapshot);
 	}
 	UnregisterSnapshot(snapshot);
 	return (Datum) 0;

@@ -27,7 +27,6 @@
 #include "miscadmin.h"
 #include "nodes/makefuncs.h"
 #include "pgstat.h"
-#include "replication/message.h"
 #include "storage/bufmgr.h"
 #include "storage/lmgr.h"
 #include "utils/acl.h"
@@ -50,6 +49,7 @@
 #include "hooks.h"
 #include "log/catalog.h"
 #include "log/changelog.h"
+#include "log/definition.h"
 #include "log/rows.h"
 #include "log/schema.h"
 #include "shmem.h"
@@ -260,11 +260,14 @@ set_replica_identity(Oid relid, char type, Oid index)
 	CommandCounterIncrement();
 }
 
-/* A hint for capture, at this transaction's place in WAL, to look at its tables. */
+/* As it was before the table was tracked. */
 static void
-emit_message(void)
+restore_replica_identity(ScdcStream *stream)
 {
-	LogLogicalMessage(SCDC_MESSAGE_PREFIX, "look", 4, true);
+	if (stream->old_replica_identity == REPLICA_IDENTITY_INDEX && get_rel_name(stream->old_replica_index) == NULL)
+		stream->old_replica_identity = REPLICA_IDENTITY_DEFAULT;	/* the index was dropped meanwhile */
+	if (stream->old_replica_identity != REPLICA_IDENTITY_FULL)
+		set_replica_identity(stream->relid, stream->old_replica_identity, stream->old_replica_index);
 }
 
 /* The word as it is stored; NULL for a NULL argument. */
@@ -301,30 +304,41 @@ retention_arg(FunctionCallInfo fcinfo, int arg)
 	return retention;
 }
 
-/* This database is a copy of a tracked one: what it says of its own slot and streams is about the other. */
+/*
+ * In a copy of a database in which tables were tracked, what it says of its
+ * slot and of what is captured is about the other one.
+ */
 static void
-adopt_copy(Snapshot snapshot, Oid relid)
+forget_origin(Snapshot snapshot)
 {
 	ScdcSlot   *slot = scdc_slot_read(snapshot);
 	ListCell   *lc;
 
-	if (slot == NULL || !scdc_slot_is_foreign(slot))
-		return;
 	foreach(lc, scdc_stream_list(snapshot))
 	{
 		ScdcStream *s = lfirst(lc);
-		ScdcBlockInfo last;
 
-		if (s->state != SCDC_STATE_LIVE)
-			continue;
-		s->last_version = scdc_changelog_last(s->stream_id, snapshot, &last) ? last.last_version : s->base_version;
-		s->state = s->relid == relid ? SCDC_STATE_UNTRACKED : SCDC_STATE_GAP;
-		s->reason = "This database is a copy of one in which the table was tracked.";
-		scdc_stream_replace(s);
-		scdc_registry_delete(s->relid);
+		if (s->state == SCDC_STATE_INERT)
+			(void) scdc_registry_delete(s->relid);
 	}
-	scdc_slot_forget();
+	if (slot && scdc_slot_is_foreign(slot))
+		scdc_slot_forget();
 	CommandCounterIncrement();
+}
+
+/* An inert stream ends here; the last version it has given out is known then. */
+static void
+end_inert(ScdcStream *s, Snapshot snapshot)
+{
+	ScdcBlockInfo last;
+
+	scdc_definition_delete(s->home, s->stream_id);
+	if (s->is_definition)
+		return;
+	s->last_version = scdc_changelog_last(s->stream_id, snapshot, &last) ? last.last_version : s->base_version;
+	s->state = SCDC_STATE_UNTRACKED;
+	scdc_stream_delete_log(s->stream_id, snapshot);
+	scdc_stream_replace(s);
 }
 
 static void
@@ -359,6 +373,8 @@ streamcdc_track(PG_FUNCTION_ARGS)
 	ScdcStream	stream = {0},
 			   *before;
 	uint64		bytes;
+	bool		adopted,
+				full;
 
 	if (PG_ARGISNULL(0))
 		ereport(ERROR,
@@ -391,11 +407,14 @@ streamcdc_track(PG_FUNCTION_ARGS)
 	/* until our transaction ends, this keeps a worker with nothing to do from ending */
 	registry = scdc_table_open(SCDC_REGISTRY, RowExclusiveLock);
 	snapshot = RegisterSnapshot(GetLatestSnapshot());
-	adopt_copy(snapshot, relid);
+	forget_origin(snapshot);
 	UnregisterSnapshot(snapshot);
 	snapshot = RegisterSnapshot(GetLatestSnapshot());
 	before = scdc_stream_by_relid(relid, snapshot);
-	if (before && before->state != SCDC_STATE_UNTRACKED)
+	adopted = before && before->state == SCDC_STATE_INERT;
+	if (adopted)
+		end_inert(before, snapshot);
+	else if (before && before->state != SCDC_STATE_UNTRACKED)
 		ereport(ERROR,
 				(errcode(ERRCODE_DUPLICATE_OBJECT),
 				 errmsg("table \"%s\" is already tracked", RelationGetRelationName(rel)),
@@ -415,20 +434,29 @@ streamcdc_track(PG_FUNCTION_ARGS)
 	stream.base_version = before ? before->last_version + (stream.baseline ? 1 : 0) : 0;
 	stream.old_replica_identity = rel->rd_rel->relreplident;
 	stream.old_replica_index = rel->rd_rel->relreplident == REPLICA_IDENTITY_INDEX ? RelationGetReplicaIndex(rel) : InvalidOid;
+	if (adopted && stream.old_replica_identity == REPLICA_IDENTITY_FULL)
+	{
+		/* the original's tracking has set it, and the copy has it from there */
+		stream.old_replica_identity = before->old_replica_identity;
+		stream.old_replica_index = before->old_replica_index;
+	}
 	stream.tracked_xid = GetTopFullTransactionId();
 	stream.tracked_at = GetCurrentTimestamp();
 	stream.last_version = -1;
 	bytes = (uint64) RelationGetNumberOfBlocks(rel) * BLCKSZ;
+	full = rel->rd_rel->relreplident == REPLICA_IDENTITY_FULL;
 	table_close(rel, NoLock);
 
-	if (stream.old_replica_identity != REPLICA_IDENTITY_FULL)
+	if (!full)
 		set_replica_identity(relid, REPLICA_IDENTITY_FULL, InvalidOid);
+	stream.home = scdc_home();
 	scdc_stream_insert(&stream);
-	scdc_registry_insert(relid, stream.stream_id, stream.base_version);
+	scdc_definition_insert(&stream);
+	scdc_registry_insert(&stream);
 	CommandCounterIncrement();
-	emit_message();
+	scdc_emit_message();
 	table_close(registry, NoLock);
-	scdc_hooks_tracking(stream.stream_id, stream.baseline);
+	scdc_hooks_tracking(stream.baseline);
 
 	ereport(NOTICE,
 			(errmsg("table \"%s\" has REPLICA IDENTITY FULL now, and is locked until this transaction ends",
@@ -476,6 +504,19 @@ streamcdc_untrack(PG_FUNCTION_ARGS)
 	if (stream == NULL || stream->state == SCDC_STATE_UNTRACKED)
 		not_tracked(name);
 
+	if (stream->state == SCDC_STATE_INERT)
+	{
+		/* nobody captures it */
+		LockRelationOid(relid, AccessExclusiveLock);
+		snapshot = RegisterSnapshot(GetLatestSnapshot());
+		forget_origin(snapshot);
+		end_inert(stream, snapshot);
+		UnregisterSnapshot(snapshot);
+		restore_replica_identity(stream);
+		table_close(registry, NoLock);
+		PG_RETURN_VOID();
+	}
+
 	/* a copy under way holds a lock on the table */
 	entry = scdc_entry_find(MyDatabaseId);
 	if (entry)
@@ -518,12 +559,10 @@ streamcdc_untrack(PG_FUNCTION_ARGS)
 	stream->state = SCDC_STATE_UNTRACKED;
 	scdc_stream_replace(stream);
 	scdc_registry_delete(relid);
+	scdc_definition_delete(stream->home, stream->stream_id);
 	CommandCounterIncrement();
-	if (stream->old_replica_identity == REPLICA_IDENTITY_INDEX && get_rel_name(stream->old_replica_index) == NULL)
-		stream->old_replica_identity = REPLICA_IDENTITY_DEFAULT;	/* the index was dropped meanwhile */
-	if (stream->old_replica_identity != REPLICA_IDENTITY_FULL)
-		set_replica_identity(relid, stream->old_replica_identity, stream->old_replica_index);
-	emit_message();
+	restore_replica_identity(stream);
+	scdc_emit_message();
 	table_close(registry, NoLock);
 	PG_RETURN_VOID();
 }
@@ -566,9 +605,16 @@ streamcdc_alter(PG_FUNCTION_ARGS)
 		stream->retention = retention;
 	if (on_truncate)
 		stream->on_truncate = on_truncate;
+	if (stream->state == SCDC_STATE_INERT)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("table \"%s\" is not captured in this database", name),
+				 errdetail("What is tracked came with a copy of another database."),
+				 errhint("Call stream_track first.")));
 	if (retention || on_truncate)
 	{
 		scdc_stream_replace(stream);
+		scdc_definition_update(stream);
 		CommandCounterIncrement();
 	}
 	PG_RETURN_VOID();
@@ -619,6 +665,21 @@ baselines_complete(char **table_name)
 	return result;
 }
 
+/* (The registry would not do: in a copied database it is the original's.) */
+static bool
+is_anything_captured(void)
+{
+	Snapshot	snapshot = RegisterSnapshot(GetLatestSnapshot());
+	ListCell   *lc;
+	bool		result = false;
+
+	foreach(lc, scdc_stream_list(snapshot))
+		if (((ScdcStream *) lfirst(lc))->state == SCDC_STATE_LIVE)
+			result = true;
+	UnregisterSnapshot(snapshot);
+	return result;
+}
+
 /*
  * stream_sync(timeout) returns pg_lsn
  *
@@ -656,14 +717,8 @@ streamcdc_sync(PG_FUNCTION_ARGS)
 
 	target = scdc_wal_target();
 	give_up = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), timeout);
-	{
-		Snapshot	snapshot = RegisterSnapshot(GetLatestSnapshot());
-		bool		empty = scdc_registry_is_empty(snapshot);
-
-		UnregisterSnapshot(snapshot);
-		if (empty)
-			PG_RETURN_LSN(target);	/* nothing is tracked, so nothing is missing */
-	}
+	if (!is_anything_captured())
+		PG_RETURN_LSN(target);	/* nothing is missing */
 
 	switch (scdc_wait_captured(target, timeout, &reason))
 	{
@@ -676,9 +731,11 @@ streamcdc_sync(PG_FUNCTION_ARGS)
 					 errdetail_internal("%s", reason)));
 			break;
 		case SCDC_WAIT_TIMEOUT:
+			reason = scdc_launch_error();
 			ereport(ERROR,
 					(errcode(ERRCODE_QUERY_CANCELED),
 					 errmsg("timed out while waiting for capture"),
+					 reason ? errdetail("%s", reason) :
 					 errdetail("Capture is " UINT64_FORMAT " bytes of WAL behind.",
 							   target > scdc_captured_lsn() ? target - scdc_captured_lsn() : 0)));
 			break;
@@ -690,11 +747,15 @@ streamcdc_sync(PG_FUNCTION_ARGS)
 		long		left = TimestampDifferenceMilliseconds(GetCurrentTimestamp(), give_up);
 
 		if (left <= 0)
+		{
+			reason = scdc_baseline_error(entry, 0);
 			ereport(ERROR,
 					(errcode(ERRCODE_QUERY_CANCELED),
 					 errmsg("timed out while waiting for the baseline of table \"%s\"", table_name),
+					 reason ? errdetail("%s", reason) :
 					 errdetail("About " UINT64_FORMAT " of " UINT64_FORMAT " rows are copied.",
 							   pg_atomic_read_u64(&entry->baseline_done), pg_atomic_read_u64(&entry->baseline_total))));
+		}
 		ConditionVariablePrepareToSleep(&entry->cv);
 		if (!baselines_complete(&table_name))
 			(void) ConditionVariableTimedSleep(&entry->cv, Min(left, 500), PG_WAIT_EXTENSION);

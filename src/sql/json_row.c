@@ -29,6 +29,7 @@
 #include "utils/numeric.h"
 #include "utils/syscache.h"
 
+#include "guc.h"
 #include "sql/json_row.h"
 
 typedef enum JsonKind
@@ -73,13 +74,25 @@ struct ScdcJsonRows
 };
 
 int
+scdc_pin_settings(const struct ScdcSetting *settings, int n)
+{
+	int			nestlevel = NewGUCNestLevel();
+	char	   *money = scdc_database_lc_monetary();
+
+	for (int i = 0; i < n; i++)
+		(void) set_config_option(settings[i].name, settings[i].value, PGC_USERSET, PGC_S_SESSION,
+								 GUC_ACTION_SAVE, true, 0, false);
+
+	/* as the database has it, not the session or its role */
+	if (strcmp(money, GetConfigOption("lc_monetary", false, false)) != 0)
+		(void) set_config_option("lc_monetary", money, PGC_USERSET, PGC_S_SESSION, GUC_ACTION_SAVE, true, 0, false);
+	return nestlevel;
+}
+
+int
 scdc_pin_output_settings(void)
 {
-	static const struct
-	{
-		const char *name;
-		const char *value;
-	}			settings[] = {
+	static const struct ScdcSetting settings[] = {
 		{"TimeZone", "UTC"},
 		{"DateStyle", "ISO"},
 		{"IntervalStyle", "postgres"},
@@ -87,17 +100,8 @@ scdc_pin_output_settings(void)
 		{"extra_float_digits", "1"},
 		{"search_path", "pg_catalog"},
 	};
-	int			nestlevel = NewGUCNestLevel();
-	const char *money = GetConfigOptionResetString("lc_monetary");
 
-	for (int i = 0; i < (int) lengthof(settings); i++)
-		(void) set_config_option(settings[i].name, settings[i].value, PGC_USERSET, PGC_S_SESSION,
-								 GUC_ACTION_SAVE, true, 0, false);
-
-	/* as the server or database has it, not as the session changed it */
-	if (money && strcmp(money, GetConfigOption("lc_monetary", false, false)) != 0)
-		(void) set_config_option("lc_monetary", money, PGC_USERSET, PGC_S_SESSION, GUC_ACTION_SAVE, true, 0, false);
-	return nestlevel;
+	return scdc_pin_settings(settings, lengthof(settings));
 }
 
 ScdcJsonRows *

@@ -31,4 +31,12 @@ extern const char *scdc_json_rows_column(const ScdcJsonRows *json);
  */
 extern int	scdc_pin_output_settings(void);
 
+/* The same for settings of the caller's choice, and lc_monetary. */
+struct ScdcSetting
+{
+	const char *name;
+	const char *value;
+};
+extern int	scdc_pin_settings(const struct ScdcSetting *settings, int n);
+
 #endif							/* SCDC_JSON_ROW_H */

@@ -29,9 +29,11 @@
 #include "utils/snapmgr.h"
 #include "utils/timestamp.h"
 
+#include "capture/baseline.h"
 #include "capture/wait.h"
 #include "guc.h"
 #include "log/catalog.h"
+#include "log/definition.h"
 #include "shmem.h"
 #include "sql/read_snapshot.h"
 
@@ -139,11 +141,15 @@ baseline_incomplete(const ScdcTarget *target)
 	ScdcCaptureEntry *entry = scdc_entry_find(MyDatabaseId);
 	int64		stream_id = target->stream->stream_id;
 	bool		copying = false;
+	char	   *error = NULL;
 	uint64		done = 0;
 	uint64		total = 0;
 
+	if (scdc_stream_given_up(target->stream))
+		stalled(target, target->stream->reason);
 	if (entry)
 	{
+		error = scdc_baseline_error(entry, target->is_owner ? stream_id : 0);
 		LWLockAcquire(scdc_shared->lock, LW_SHARED);
 		copying = entry->baseline_stream == stream_id;
 		done = pg_atomic_read_u64(&entry->baseline_done);
@@ -154,6 +160,7 @@ baseline_incomplete(const ScdcTarget *target)
 			(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 			 errmsg("baseline of table \"%s\" is not complete", target->name),
 			 copying ? errdetail("About " UINT64_FORMAT " of " UINT64_FORMAT " rows have been copied.", done, Max(total, done)) :
+			 error ? errdetail("%s", error) :
 			 errdetail("Copying has not begun."),
 			 target->stream->state == SCDC_STATE_LIVE ? errhint("Try again later, or wait for it with stream_sync.") : 0));
 }
@@ -179,8 +186,13 @@ wait_for_capture(const ScdcTarget *target)
 			if (scdc_read_timeout > 0)
 			{
 				XLogRecPtr	captured = scdc_captured_lsn();
+				char	   *no_worker = scdc_launch_error();
 
-				if (XLogRecPtrIsInvalid(captured))
+				if (no_worker)
+					ereport(WARNING,
+							(errmsg("changes of table \"%s\" may be missing", target->name),
+							 errdetail("%s", no_worker)));
+				else if (XLogRecPtrIsInvalid(captured))
 					ereport(WARNING,
 							(errmsg("changes of table \"%s\" may be missing", target->name),
 							 errdetail("Capture has not begun since the server was started.")));
@@ -270,16 +282,18 @@ wait_and_take_snapshot(ScdcTarget *target)
 {
 	TimestampTz deadline = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), scdc_read_timeout);
 	bool		live = target->stream->state == SCDC_STATE_LIVE;
+	bool		wait = live;
 	Snapshot	snapshot;
 
-	if (live)
-	{
+	/* what was committed before the drop may not be captured yet; in a copy of the database it never will be */
+	if (target->stream->state == SCDC_STATE_DROPPED && target->stream->last_version < 0)
+		wait = strcmp(target->stream->home, scdc_home()) == 0;
+	if (wait)
 		wait_for_capture(target);
-		if (target->stream->baseline)
-			wait_for_baseline(target, deadline);
-	}
+	if (live && target->stream->baseline)
+		wait_for_baseline(target, deadline);
 	snapshot = RegisterSnapshot(GetLatestSnapshot());
-	remember(snapshot, live);
+	remember(snapshot, wait);
 	return snapshot;
 }
 
@@ -306,7 +320,7 @@ scdc_read_begin(ScdcRead *read, const char *name, Oid relid)
 		check_not_own_tracking(target);
 
 		if (statement_is_remembered())
-			reuse = target->stream->state != SCDC_STATE_LIVE ||
+			reuse = scdc_stream_given_up(target->stream) ||
 				(remembered.waited && scdc_baseline_is_complete(target->stream, snapshot));
 		if (!reuse)
 		{

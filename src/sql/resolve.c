@@ -221,7 +221,8 @@ check_rights(Oid relid, const char *name)
 static bool
 is_of_living(const ScdcStream *stream)
 {
-	return stream != NULL && (stream->state == SCDC_STATE_LIVE || scdc_stream_given_up(stream));
+	return stream != NULL && (stream->state == SCDC_STATE_LIVE || stream->state == SCDC_STATE_INERT ||
+							  scdc_stream_given_up(stream));
 }
 
 bool
@@ -245,6 +246,12 @@ scdc_resolve_relid(Oid relid, Snapshot snapshot)
 	stream = scdc_stream_by_relid(relid, snapshot);
 	if (!is_of_living(stream))
 		scdc_not_tracked(relid, name, snapshot);
+	if (stream->state == SCDC_STATE_INERT)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("changes of table \"%s\" are not captured in this database", name),
+				 errdetail("%s", SCDC_INERT_REASON),
+				 errhint("SELECT stream_track(%s); begins to capture them again.", quote_literal_cstr(name))));
 
 	target = palloc0(sizeof(ScdcTarget));
 	target->stream = stream;

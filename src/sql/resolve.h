@@ -22,7 +22,8 @@ typedef struct ScdcTarget
 
 /*
  * The table a caller named (as text for regclass, or "name (dropped N)"), and
- * its stream under the snapshot.  Raises 42P01, then 42501, then 0A000.
+ * its stream under the snapshot.  Raises 42P01, then 42501, then 0A000, or
+ * 55000 if the stream is inert.
  * Allocates in the current context.
  */
 extern ScdcTarget *scdc_resolve_name(const char *name, Snapshot snapshot);
@@ -39,6 +40,9 @@ extern void scdc_undefined_relation(Oid relid) pg_attribute_noreturn();
 
 /* Has the relation a stream, be it one that was given up? */
 extern bool scdc_is_tracked(Oid relid, Snapshot snapshot);
+
+/* Why an inert stream is. */
+#define SCDC_INERT_REASON "The database was copied, or restored from a dump, from one in which the table was tracked."
 
 /* Raises 0A000 for a live table. */
 extern void scdc_not_tracked(Oid relid, const char *name, Snapshot snapshot) pg_attribute_noreturn();

@@ -17,6 +17,7 @@
 
 #include "access/htup_details.h"
 #include "access/tupdesc.h"
+#include "catalog/namespace.h"
 #include "catalog/pg_type.h"
 #include "executor/executor.h"
 #include "funcapi.h"
@@ -24,12 +25,12 @@
 #include "optimizer/optimizer.h"
 #include "parser/parse_coerce.h"
 #include "utils/builtins.h"
-#include "utils/guc.h"
 #include "utils/lsyscache.h"
 #include "utils/memutils.h"
 #include "utils/syscache.h"
 #include "utils/typcache.h"
 
+#include "sql/json_row.h"
 #include "sql/old_text.h"
 #include "sql/typed_row.h"
 
@@ -45,6 +46,7 @@ typedef struct TypedColumn
 {
 	TypedKind	kind;
 	const char *name;
+	Form_pg_attribute att;		/* what is wanted */
 	int			image_attno;
 	bool		isnull;			/* TYPED_CONSTANT */
 	Datum		value;
@@ -69,6 +71,8 @@ struct ScdcTypedRows
 {
 	ScdcRowSchemas *schemas;
 	TupleDesc	desc;
+	const AttrNumber *source;	/* which of the table's columns these are; NULL: the same */
+	TupleDesc	table;			/* the table's, NULL if it is gone */
 	MemoryContext context;
 	ExprContext *econtext;
 	Datum	   *values;
@@ -85,25 +89,37 @@ struct ScdcTypedRows
 /*
  * Text that was stored under fixed settings must be read under them where it
  * would mean something else.  The rest stays as the caller has it: casts may
- * depend on it.
+ * depend on it.  (The search path is set around input functions only.)
  */
 int
 scdc_pin_input_settings(void)
 {
-	int			nestlevel = NewGUCNestLevel();
+	static const struct ScdcSetting settings[] = {
+		{"DateStyle", "ISO"},
+		{"IntervalStyle", "postgres"},
+		{"xmloption", "content"},
+	};
 
-	(void) set_config_option("DateStyle", "ISO", PGC_USERSET, PGC_S_SESSION, GUC_ACTION_SAVE, true, 0, false);
-	(void) set_config_option("IntervalStyle", "postgres", PGC_USERSET, PGC_S_SESSION, GUC_ACTION_SAVE, true, 0, false);
-	return nestlevel;
+	return scdc_pin_settings(settings, lengthof(settings));
 }
 
 ScdcTypedRows *
 scdc_typed_rows_create(Oid row_type, ScdcRowSchemas *schemas)
 {
+	TupleDesc	desc = lookup_rowtype_tupdesc_copy(row_type, -1);
+
+	return scdc_typed_rows_create_columns(desc, NULL, desc, schemas);
+}
+
+ScdcTypedRows *
+scdc_typed_rows_create_columns(TupleDesc desc, const AttrNumber *source, TupleDesc table, ScdcRowSchemas *schemas)
+{
 	ScdcTypedRows *typed = palloc0(sizeof(ScdcTypedRows));
 
 	typed->schemas = schemas;
-	typed->desc = lookup_rowtype_tupdesc_copy(row_type, -1);
+	typed->desc = desc;
+	typed->source = source;
+	typed->table = table;
 	typed->context = CurrentMemoryContext;
 	typed->econtext = CreateStandaloneExprContext();
 	typed->values = palloc(Max(typed->desc->natts, 1) * sizeof(Datum));
@@ -125,16 +141,17 @@ scdc_typed_rows_column(const ScdcTypedRows *typed)
 
 /* Value of an attribute that rows of the schema do not have. */
 static void
-constant_init(TypedColumn *tc, TupleDesc desc, int attno)
+constant_init(TypedColumn *tc, TupleDesc table, int attno)
 {
 	tc->kind = TYPED_CONSTANT;
-	tc->value = getmissingattr(desc, attno + 1, &tc->isnull);
+	tc->isnull = true;
+	if (table && attno < table->natts)
+		tc->value = getmissingattr(table, attno + 1, &tc->isnull);
 }
 
 static void
-no_cast(ScdcTypedRows *typed, const ScdcSchema *schema, int attno, int64 version)
+no_cast(ScdcTypedRows *typed, Form_pg_attribute att, const ScdcSchema *schema, int attno, int64 version)
 {
-	Form_pg_attribute att = TupleDescAttr(typed->desc, attno);
 	char	   *name = pstrdup(NameStr(att->attname));
 	char	   *type_now = format_type_with_typemod(att->atttypid, att->atttypmod);
 	const char *type_then = schema->columns[attno].type_name;
@@ -160,9 +177,9 @@ no_cast(ScdcTypedRows *typed, const ScdcSchema *schema, int attno, int64 version
 
 /* from: type that the values have, with the column's typmod or none */
 static void
-cast_init(ScdcTypedRows *typed, TypedColumn *tc, const ScdcSchema *schema, int attno, Oid from, int64 version)
+cast_init(ScdcTypedRows *typed, TypedColumn *tc, Form_pg_attribute att, const ScdcSchema *schema, int attno, Oid from,
+		  int64 version)
 {
-	Form_pg_attribute att = TupleDescAttr(typed->desc, attno);
 	const ScdcColumn *column = &schema->columns[attno];
 	CaseTestExpr *source = makeNode(CaseTestExpr);
 	Node	   *expr;
@@ -173,15 +190,14 @@ cast_init(ScdcTypedRows *typed, TypedColumn *tc, const ScdcSchema *schema, int a
 	expr = coerce_to_target_type(NULL, (Node *) source, source->typeId, att->atttypid, att->atttypmod,
 								 COERCION_ASSIGNMENT, COERCE_IMPLICIT_CAST, -1);
 	if (expr == NULL)
-		no_cast(typed, schema, attno, version);
+		no_cast(typed, att, schema, attno, version);
 	tc->cast = ExecInitExpr(expression_planner((Expr *) expr), NULL);
 }
 
 /* For values that were stored as text. */
 static void
-input_init(ScdcTypedRows *typed, TypedColumn *tc, const ScdcSchema *schema, int attno, int64 version)
+input_init(ScdcTypedRows *typed, TypedColumn *tc, Form_pg_attribute att, const ScdcSchema *schema, int attno, int64 version)
 {
-	Form_pg_attribute att = TupleDescAttr(typed->desc, attno);
 	const ScdcColumn *column = &schema->columns[attno];
 	int32		typmod = att->atttypmod;
 	Oid			type = att->atttypid;
@@ -194,7 +210,7 @@ input_init(ScdcTypedRows *typed, TypedColumn *tc, const ScdcSchema *schema, int 
 		type = column->type;
 		base = getBaseType(type);
 		typmod = -1;
-		cast_init(typed, tc, schema, attno, base, version);
+		cast_init(typed, tc, att, schema, attno, base, version);
 	}
 
 	/* the values were good once: a domain's constraints of today are not asked */
@@ -208,12 +224,14 @@ input_init(ScdcTypedRows *typed, TypedColumn *tc, const ScdcSchema *schema, int 
 }
 
 static void
-column_init(ScdcTypedRows *typed, TypedColumn *tc, int attno, const ScdcSchema *schema, int64 version)
+column_init(ScdcTypedRows *typed, TypedColumn *tc, int i, const ScdcSchema *schema, int64 version)
 {
-	Form_pg_attribute att = TupleDescAttr(typed->desc, attno);
+	Form_pg_attribute att = TupleDescAttr(typed->desc, i);
+	int			attno = typed->source ? typed->source[i] - 1 : i;	/* in the table */
 	const ScdcColumn *column;
 
 	tc->name = NameStr(att->attname);
+	tc->att = att;
 	if (att->attisdropped)
 	{
 		tc->kind = TYPED_CONSTANT;
@@ -222,7 +240,7 @@ column_init(ScdcTypedRows *typed, TypedColumn *tc, int attno, const ScdcSchema *
 	}
 	if (attno >= schema->ncolumns)
 	{
-		constant_init(tc, typed->desc, attno);
+		constant_init(tc, typed->table, attno);
 		return;
 	}
 	column = &schema->columns[attno];
@@ -230,13 +248,13 @@ column_init(ScdcTypedRows *typed, TypedColumn *tc, int attno, const ScdcSchema *
 	tc->image_attno = column->image_attno;
 
 	if (column->storage != SCDC_STORE_RAW)
-		input_init(typed, tc, schema, attno, version);
+		input_init(typed, tc, att, schema, attno, version);
 	else if (column->type == att->atttypid && (column->typmod == att->atttypmod || att->atttypmod == -1))
 		tc->kind = TYPED_DIRECT;
 	else
 	{
 		tc->kind = TYPED_CAST;
-		cast_init(typed, tc, schema, attno, column->raw_type, version);
+		cast_init(typed, tc, att, schema, attno, column->raw_type, version);
 	}
 }
 
@@ -273,7 +291,7 @@ plan_create(ScdcTypedRows *typed, const ScdcSchema *schema, int64 version)
 		column_init(typed, tc, i, schema, version);
 		plan->needs_settings = plan->needs_settings || tc->kind == TYPED_CAST || tc->kind == TYPED_INPUT;
 	}
-	plan->as_is = is_as_is(plan, schema, typed->desc);
+	plan->as_is = typed->source == NULL && is_as_is(plan, schema, typed->desc);
 	MemoryContextSwitchTo(old);
 	return plan;
 }
@@ -320,6 +338,19 @@ row_of_image(ScdcTypedRows *typed, ScdcBytes image)
 	return PointerGetDatum(row);
 }
 
+/* Names in the text (of a regclass in a composite, say) were written under this path. */
+static Datum
+input_value(TypedColumn *tc, char *text)
+{
+	OverrideSearchPath path = {.addCatalog = true};
+	Datum		result;
+
+	PushOverrideSearchPath(&path);
+	result = InputFunctionCall(&tc->input, text, tc->input_param, tc->typmod);
+	PopOverrideSearchPath();
+	return result;
+}
+
 static Datum
 cast_value(ScdcTypedRows *typed, TypedColumn *tc, Datum value, bool *isnull)
 {
@@ -337,7 +368,7 @@ column_text(ScdcTypedRows *typed, TypedColumn *tc, const ScdcSchema *schema, Dat
 		return string;
 	string = scdc_old_text_convert(tc->old_text, string);
 	if (string == NULL)
-		no_cast(typed, schema, tc->attno, tc->version);
+		no_cast(typed, tc->att, schema, tc->attno, tc->version);
 	return string;
 }
 
@@ -355,7 +386,7 @@ column_value(ScdcTypedRows *typed, TypedColumn *tc, const ScdcSchema *schema, Da
 		case TYPED_CAST:
 			return cast_value(typed, tc, stored, isnull);
 		case TYPED_INPUT:
-			value = InputFunctionCall(&tc->input, column_text(typed, tc, schema, stored), tc->input_param, tc->typmod);
+			value = input_value(tc, column_text(typed, tc, schema, stored));
 			return tc->cast ? cast_value(typed, tc, value, isnull) : value;
 	}
 	elog(ERROR, "unexpected kind of column: %d", (int) tc->kind);
@@ -374,15 +405,12 @@ scdc_typed_rows_need_settings(const ScdcRowSchema *schema)
 	return ((const TypedPlan *) schema->plan)->needs_settings;
 }
 
-Datum
-scdc_typed_row(ScdcTypedRows *typed, ScdcRowView *view)
+void
+scdc_typed_values(ScdcTypedRows *typed, ScdcRowView *view, Datum **values, bool **isnull)
 {
 	TypedPlan  *plan = view->schema->plan;
-	Datum		result;
 
-	if (plan->as_is)
-		return row_of_image(typed, view->image);
-
+	ResetExprContext(typed->econtext);
 	scdc_row_view_split(view);
 	for (int i = 0; i < typed->desc->natts; i++)
 	{
@@ -402,7 +430,18 @@ scdc_typed_row(ScdcTypedRows *typed, ScdcRowView *view)
 										&typed->isnull[i]);
 	}
 	typed->column = NULL;
-	result = HeapTupleGetDatum(heap_form_tuple(typed->desc, typed->values, typed->isnull));
-	ResetExprContext(typed->econtext);
-	return result;
+	*values = typed->values;
+	*isnull = typed->isnull;
+}
+
+Datum
+scdc_typed_row(ScdcTypedRows *typed, ScdcRowView *view)
+{
+	Datum	   *values;
+	bool	   *isnull;
+
+	if (((const TypedPlan *) view->schema->plan)->as_is)
+		return row_of_image(typed, view->image);
+	scdc_typed_values(typed, view, &values, &isnull);
+	return HeapTupleGetDatum(heap_form_tuple(typed->desc, values, isnull));
 }

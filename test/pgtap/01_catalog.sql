@@ -4,7 +4,7 @@
 SET client_min_messages = warning;
 BEGIN;
 
-SELECT plan(16 + 17);
+SELECT plan(17 + 17);
 
 CREATE TEMP VIEW member AS
 SELECT d.classid, d.objid, pg_describe_object(d.classid, d.objid, 0) AS name
@@ -49,12 +49,16 @@ SELECT is_empty($$SELECT signature FROM member_function AS f
 /*
  * Rights on what holds the log
  */
-SELECT ok(NOT has_schema_privilege('public', 'streamcdc', 'USAGE, CREATE'), 'PUBLIC does not get into schema streamcdc');
+SELECT ok(NOT has_schema_privilege('public', 'streamcdc', 'CREATE'), 'PUBLIC makes nothing in schema streamcdc');
 SELECT is_empty($$SELECT oid::regclass FROM pg_class
 	WHERE relnamespace = 'streamcdc'::regnamespace AND relkind IN ('r', 'p', 'v', 'm', 'f')
 	AND (has_table_privilege('public', oid, 'SELECT, INSERT, UPDATE, DELETE, TRUNCATE, REFERENCES, TRIGGER')
-		OR has_any_column_privilege('public', oid, 'SELECT, INSERT, UPDATE, REFERENCES'))$$,
-	'nor has it any right on a table there');
+		OR has_any_column_privilege('public', oid, 'SELECT, INSERT, UPDATE, REFERENCES'))
+	-- pg_dump reads it, whoever runs that
+	AND NOT (relname = 'definitions' AND NOT has_table_privilege('public', oid, 'INSERT, UPDATE, DELETE, TRUNCATE, REFERENCES, TRIGGER')
+		AND NOT has_any_column_privilege('public', oid, 'INSERT, UPDATE, REFERENCES'))$$,
+	'nor has it any right on a table there, but to read what pg_dump takes along');
+SELECT results_eq($$SELECT unnest(extconfig)::regclass::text FROM pg_extension WHERE extname = 'streamcdc'$$, $$VALUES ('streamcdc.definitions')$$, 'dumps hold definitions, never positions');
 SELECT is_empty($$SELECT oid::regclass FROM pg_class
 	WHERE relnamespace = 'streamcdc'::regnamespace
 	AND CASE WHEN relkind = 'S' THEN has_sequence_privilege('public', oid, 'USAGE, SELECT, UPDATE') END$$,

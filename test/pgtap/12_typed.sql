@@ -99,7 +99,7 @@ ALTER TABLE p12_types DROP v;
 ALTER TABLE p12_types ADD v int;
 ALTER TYPE p12_mood RENAME VALUE 'ok' TO 'fine';
 SELECT is(pg_temp.error_of($$SELECT * FROM stream_changes(NULL::p12_types, 0, 0)$$),
-	'22P02 / invalid input value for enum p12_mood: "ok" / The value is that of column "mood" in version 0.', 'a label that was renamed is an error naming the version');
+	'22P02 / invalid input value for enum public.p12_mood: "ok" / The value is that of column "mood" in version 0.', 'a label that was renamed is an error naming the version');
 SELECT is((SELECT row_data ->> 'mood' FROM stream_changes('p12_types', 0, 0)), 'ok', 'jsonb shows the label of that time');
 UPDATE p12_types SET w = 'y';								-- 2
 SELECT results_eq($$SELECT (row_data).mood FROM stream_changes(NULL::p12_types, 2, 2)$$, $$VALUES ('fine'::p12_mood), ('fine')$$, 'the new label is there from the next version on');

@@ -421,7 +421,7 @@ GRANT EXECUTE ON FUNCTION stream_changes(text, bigint, bigint, timestamptz, time
 -- a value that cannot be converted
 SET IntervalStyle = 'postgres_verbose';
 ALTER TYPE p14_mood RENAME VALUE 'ok' TO 'fine';
-SELECT is(pg_temp.error_of('SELECT * FROM stream_changes(NULL::p14_rich)'), '22P02 invalid input value for enum p14_mood: "ok" [The value is that of column "mood" in version 1.]', 'a value that is no more');
+SELECT is(pg_temp.error_of('SELECT * FROM stream_changes(NULL::p14_rich)'), '22P02 invalid input value for enum public.p14_mood: "ok" [The value is that of column "mood" in version 1.]', 'a value that is no more');
 SELECT is(pg_temp.error_of('SELECT _change_type FROM stream_changes(NULL::p14_rich)'), 'none', 'unless nobody asks for the row');
 SELECT is(current_setting('IntervalStyle'), 'postgres_verbose', 'and settings are as they were');
 RESET IntervalStyle;

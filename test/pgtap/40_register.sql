@@ -158,7 +158,7 @@ GRANT SELECT ON of_owners_log TO p40_nobody;
 SELECT stream_register_changelog('of_owners_log', false, false, false) \g /dev/null
 SELECT is(pg_temp.error_of($$SELECT * FROM stream_changes('p40.of_owners_log')$$, 'p40_nobody') || ' ' || left(pg_temp.error_of($$SELECT * FROM stream_changes('p40.log')$$, 'p40_nobody'), 5),
 	'none 42501', 'a view opens what its owner may read');
-SELECT is(pg_temp.error_of($$SELECT * FROM streamcdc.changelogs$$, 'p40_owner'), '42501 / permission denied for schema streamcdc', 'the registrations are nobody''s to look at');
+SELECT is(pg_temp.error_of($$SELECT * FROM streamcdc.changelogs$$, 'p40_owner'), '42501 / permission denied for table changelogs', 'the registrations are nobody''s to look at');
 
 /*
  * Reading

@@ -13,6 +13,7 @@ use PostgreSQL::Test::Utils;
 use Test::More;
 
 use lib "$FindBin::RealBin/../lib";
+use Cases;
 use StreamCdc;
 
 #
@@ -32,8 +33,8 @@ my %left_out = (
 	'kind range_bounded' => 'a property of Spark\'s scan objects',
 	'kind engine_watermark' => 'the engine\'s general watermark, not change feeds',
 
-	# kinds of streams: with the jobs
-	(map { ("kind $_" => 'streams, which are jobs') }
+	# kinds of streams
+	(map { ("kind $_" => 'streams, see 021_stream_cases.pl') }
 		  qw(stream_raw stream_row_level stream_net stream_timing stream_late stream_error stream_output_mode stream_plan
 		  stream_start stream_rate_limit stream_lifecycle)),
 
@@ -91,25 +92,7 @@ my %arguments = (
 my @metadata = qw(_change_type _commit_version _commit_timestamp);
 my $json = JSON::PP->new->canonical->allow_nonref;
 
-# ---- reading the files ----
-
-# the line is kept: PostgreSQL reads the values from there, so that Perl does not change them (-0.0, large numbers)
-sub read_cases
-{
-	my @files = $ENV{STREAMCDC_CASES} ? split(' ', $ENV{STREAMCDC_CASES}) : sort glob("$FindBin::RealBin/../cases/*.jsonl");
-	my @cases;
-	for my $file (@files)
-	{
-		open(my $in, '<:raw', $file) or die "could not open $file: $!";
-		while (my $line = <$in>)
-		{
-			my $case = eval { JSON::PP->new->utf8->decode($line) } or die "$file, line $.: $@";
-			$case->{line} = $line;
-			push @cases, $case;
-		}
-	}
-	return @cases;
-}
+# ---- what is left out ----
 
 # entry of %left_out that applies, if there is one
 sub entry_of
@@ -121,56 +104,7 @@ sub entry_of
 	return (grep { $left_out{$_} } @entries)[0];
 }
 
-# versions that are no numbers, in the log or in the options
-sub has_text_versions
-{
-	my ($case) = @_;
-	my @texts = grep { defined } map { option($case, $_) } qw(startingVersion endingVersion);
-
-	return 1 if grep { !/^-?\d+$/ } @texts;
-	return scalar grep { $json->encode($_->{version}) !~ /^-?\d+$/ } grep { defined $_->{version} } @{ $case->{commits} // [] };
-}
-
 # ---- SQL ----
-
-sub ident
-{
-	my ($name) = @_;
-	$name =~ s/"/""/g;
-	return "\"$name\"";
-}
-
-sub literal
-{
-	my ($text) = @_;
-	return 'NULL' unless defined $text;
-	$text =~ s/'/''/g;
-	$text =~ s/\\/\\\\/g;
-	return "E'$text'";
-}
-
-sub text_array
-{
-	my ($list) = @_;
-	return 'NULL' unless defined $list;
-	return 'ARRAY[' . join(', ', map { literal($_) } @$list) . ']::text[]';
-}
-
-# a JSON value as text
-sub scalar_text
-{
-	my ($value) = @_;
-	return JSON::PP::is_bool($value) ? ($value ? 'true' : 'false') : $value;
-}
-
-# value of an option, whatever the case of its name
-sub option
-{
-	my ($case, $name) = @_;
-	my $options = $case->{read}{options} // {};
-	my ($key) = grep { lc $_ eq lc $name } keys %$options;
-	return defined $key ? scalar_text($options->{$key}) : undef;
-}
 
 # the arguments after the first; dies for an option without an argument
 sub arguments_of
@@ -183,45 +117,6 @@ sub arguments_of
 		push @list, ", $argument => " . literal(scalar_text($case->{read}{options}{$name})) . "::$type";
 	}
 	return join '', @list;
-}
-
-# names and types of the relation's columns
-sub columns_of
-{
-	my ($case) = @_;
-	my @columns = map { [ $_->{name}, $_->{type} =~ /^(map|struct|record|row)\b/i ? 'jsonb' : $_->{type} ] } @{ $case->{table}{columns} };
-
-	# some cases are about these columns
-	return @columns if $case->{kind} eq 'connector_contract' || grep { $_->[0] =~ /^(_change_type|_commit_version|_commit_timestamp)$/ } @columns;
-	return (@columns, [ '_change_type', 'text' ], [ '_commit_version', 'bigint' ], [ '_commit_timestamp', 'timestamptz' ]);
-}
-
-sub create_table
-{
-	my (@columns) = @_;
-	return 'CREATE TABLE t (' . join(', ', map { ident($_->[0]) . " $_->[1]" } @columns) . ')';
-}
-
-# the case's commits, in their order
-my $insert_commits = <<'SQL';
-INSERT INTO t
-SELECT r.*
-FROM json_array_elements($1 -> 'commits') WITH ORDINALITY AS c(body, n),
-	 json_array_elements(c.body -> 'changes') WITH ORDINALITY AS h(body, n),
-	 json_populate_record(json_populate_record(NULL::t, h.body -> 'row'),
-						  json_build_object('_change_type', h.body -> 'type', '_commit_version', c.body -> 'version',
-											'_commit_timestamp', c.body -> 'timestamp')) AS r
-ORDER BY c.n, h.n
-SQL
-
-sub register
-{
-	my ($case) = @_;
-	my $flags = $case->{table}{properties};
-	my @flags = map { $flags->{$_} ? 'true' : 'false' }
-	  qw(contains_carryover_rows contains_intermediate_changes represents_update_as_delete_and_insert);
-
-	return "SELECT stream_register_changelog('t', " . join(', ', @flags, text_array($case->{table}{row_id}), literal($case->{table}{row_version})) . ')';
 }
 
 sub where
@@ -383,7 +278,7 @@ sub plan_case
 	if ($case->{table})
 	{
 		my @columns = columns_of($case);
-		@commands = (create_table(@columns), $case->{commits} ? $insert_commits : (), register($case));
+		@commands = (create_table('t', @columns), $case->{commits} ? insert_commits('t') : (), register('t', $case));
 	}
 	else
 	{
@@ -417,12 +312,6 @@ sub lists_differ
 {
 	my ($expected, $got) = map { $json->encode($_) } @_;
 	return $expected eq $got ? () : "expected $expected\ngot $got";
-}
-
-sub multiset
-{
-	my ($rows) = @_;
-	return join "\n", sort map { $json->encode($_) } @$rows;
 }
 
 sub rows_differ

@@ -226,7 +226,7 @@ model_random(void)
 			bool		has_new = kind == SCDC_EVENT_INSERT || kind == SCDC_EVENT_UPDATE;
 
 			if (kind == SCDC_EVENT_GAP && random_below(4) == 0)
-				flags |= SCDC_EVENT_ENDS;
+				flags |= SCDC_EVENT_ENDS | (random_below(2) ? SCDC_EVENT_STALL : 0);
 			model_event(kind, flags, has_old ? &old_image : NULL, has_new ? &new_image : NULL);
 			if (kind == SCDC_EVENT_UPDATE && has_old && random_below(4) == 0)
 				model.events[model.nevents - 1].old_schema = random_below(2) ? 1 : (int32) (random64() | 1);
@@ -824,7 +824,8 @@ test_crafted_damage(void)
 		part_byte(&c, (uint8) i);
 		part_varint(&c, 1);
 		part_text(&c, "x");
-		if (i != SCDC_EVENT_INSERT && i != (SCDC_EVENT_INSERT | SCDC_EVENT_INCOMPLETE << 4) &&
+		/* its kind and whatever flags there are */
+		if ((i & ~((SCDC_EVENT_INCOMPLETE | SCDC_EVENT_STALL) << 4)) != SCDC_EVENT_INSERT &&
 			!is_damage(&d, &c))
 			break;
 	}

@@ -1,0 +1,489 @@
+/*-------------------------------------------------------------------------
+ *
+ * job.c
+ *	  The worker of one query: batch after batch until it is told to stop,
+ *	  its trigger or its source has ended, or it has failed too often.
+ *
+ * It is connected as the query's owner, and runs everything as that role.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/xact.h"
+#include "commands/async.h"
+#include "miscadmin.h"
+#include "catalog/namespace.h"
+#include "pgstat.h"
+#include "postmaster/interrupt.h"
+#include "storage/ipc.h"
+#include "storage/lmgr.h"
+#include "storage/lock.h"
+#include "storage/procarray.h"
+#include "utils/builtins.h"
+#include "utils/guc.h"
+#include "utils/json.h"
+#include "utils/memutils.h"
+#include "utils/snapmgr.h"
+#include "utils/timestamp.h"
+
+#include "capture/wait.h"
+#include "guc.h"
+#include "jobs/batch.h"
+#include "jobs/failure.h"
+#include "jobs/launch.h"
+#include "jobs/progress.h"
+#include "jobs/slots.h"
+#include "jobs/job.h"
+#include "shmem.h"
+#include "worker.h"
+
+PGDLLEXPORT void scdc_job_main(Datum arg);
+
+#define BACKOFF_MIN		100		/* ms */
+#define BACKOFF_MAX		60000
+#define POLL_INTERVAL	1000	/* ms, where nobody tells that there is more */
+#define IDLE_INTERVAL	10000	/* ms between two events that say so */
+#define CAPTURE_WAIT	30000	/* ms */
+
+static ScdcJobSlot *slot = NULL;
+static ScdcJob job;
+static bool leaving = false;	/* the end was meant */
+static bool by_commit = false;	/* counted among those to be woken at any commit */
+
+/* ---------------------------------------------------------------------
+ * what others see
+ * ---------------------------------------------------------------------
+ */
+
+static void
+set_activity(ScdcJobActivity activity, const char *what)
+{
+	LWLockAcquire(scdc_shared->lock, LW_EXCLUSIVE);
+	slot->activity = activity;
+	LWLockRelease(scdc_shared->lock);
+	scdc_worker_activity(activity != SCDC_JOB_WAITING && activity != SCDC_JOB_BACKING_OFF, what);
+}
+
+static void
+set_restoring(void)
+{
+	set_activity(SCDC_JOB_RESTORING, "restoring state");
+}
+
+/* An event for listeners, in a transaction of its own: ids and numbers only. */
+static void
+notify(const char *event, int64 batch_id)
+{
+	StringInfoData s;
+
+	initStringInfo(&s);
+	appendStringInfo(&s, "{\"event\": \"%s\", \"id\": \"%s\", \"runId\": \"%s\", \"name\": ", event,
+					 scdc_uuid_text(&job.query->query_id), scdc_uuid_text(&job.run_id));
+	escape_json(&s, job.query->name);
+	if (batch_id >= 0)
+		appendStringInfo(&s, ", \"batchId\": " INT64_FORMAT, batch_id);
+	appendStringInfo(&s, ", \"timestamp\": \"%s\"}", scdc_progress_time(GetCurrentTimestamp()));
+
+	StartTransactionCommand();
+	(void) set_config_option("synchronous_commit", "off", PGC_USERSET, PGC_S_SESSION, GUC_ACTION_LOCAL, true, 0, false);
+	Async_Notify("streamcdc", s.data);
+	CommitTransactionCommand();
+	pfree(s.data);
+}
+
+static void
+at_exit(int code, Datum arg)
+{
+	if (job.state.store)
+		scdc_state_close(&job.state);
+	if (slot == NULL)
+		return;
+	if (by_commit)
+		pg_atomic_fetch_sub_u32(&scdc_job_slots->by_commit, 1);
+	scdc_slot_free(slot);
+	if (!leaving)
+		scdc_starter_look(MyDatabaseId, 1000);
+	slot = NULL;
+}
+
+/* Records how the run ended, unless it is not ours any more. */
+static void
+end_run(char status, const char *sqlstate, const char *error)
+{
+	Snapshot	snapshot;
+	ScdcRun    *run;
+
+	StartTransactionCommand();
+	PushActiveSnapshot(GetTransactionSnapshot());
+	snapshot = RegisterSnapshot(GetLatestSnapshot());
+	run = scdc_run_read(&job.query->query_id, snapshot);
+	if (run && run->status == SCDC_RUN_RUNNING && scdc_uuid_equal(&run->run_id, &job.run_id))
+	{
+		run->status = status;
+		run->ended_at = GetCurrentTimestamp();
+		run->sqlstate = sqlstate ? pstrdup(sqlstate) : NULL;
+		run->error = error ? pstrdup(error) : NULL;
+		scdc_run_replace(run);
+	}
+	UnregisterSnapshot(snapshot);
+	PopActiveSnapshot();
+	CommitTransactionCommand();
+	notify("QueryTerminated", -1);
+}
+
+static void
+leave(char status, const char *sqlstate, const char *error)
+{
+	end_run(status, sqlstate, error);
+	leaving = true;
+	proc_exit(0);
+}
+
+/* ---------------------------------------------------------------------
+ * sleeping
+ * ---------------------------------------------------------------------
+ */
+
+static bool
+asked_to_stop(void)
+{
+	return pg_atomic_read_u32(&slot->stop) != 0;
+}
+
+/* Serves interrupts; the server's own way to end a worker is an end that was not meant. */
+static void
+check(void)
+{
+	(void) scdc_worker_check();
+	if (asked_to_stop())
+		leave(SCDC_RUN_STOPPED, NULL, NULL);
+}
+
+/* Sleeps until woken, or so long (ms; -1: no limit). */
+static void
+nap(long timeout)
+{
+	int			events = WL_LATCH_SET | WL_EXIT_ON_PM_DEATH | (timeout >= 0 ? WL_TIMEOUT : 0);
+
+	(void) WaitLatch(MyLatch, events, timeout, PG_WAIT_EXTENSION);
+	ResetLatch(MyLatch);
+	check();
+}
+
+static void
+nap_until(TimestampTz when)
+{
+	for (;;)
+	{
+		long		left = TimestampDifferenceMilliseconds(GetCurrentTimestamp(), when);
+
+		if (left <= 0)
+			return;
+		nap(left);
+	}
+}
+
+/* ---------------------------------------------------------------------
+ * batches
+ * ---------------------------------------------------------------------
+ */
+
+/* What the owner's SQL has left in the session must not reach the next batch. */
+static void
+reset_session(void)
+{
+	StartTransactionCommand();
+	ResetAllOptions();
+	Async_UnlistenAll();
+	LockReleaseAll(USER_LOCKMETHOD, true);
+	ResetTempTableNamespace();
+	CommitTransactionCommand();
+}
+
+static void
+run_batch(void)
+{
+	char		what[64];
+	int64		number;
+
+	StartTransactionCommand();
+	number = scdc_batch_last(&job.query->query_id, GetLatestSnapshot())->batch_id;
+	CommitTransactionCommand();
+	LWLockAcquire(scdc_shared->lock, LW_EXCLUSIVE);
+	slot->batch_id = number;
+	slot->has_data = true;
+	LWLockRelease(scdc_shared->lock);
+	snprintf(what, sizeof(what), "batch " INT64_FORMAT, number);
+	set_activity(SCDC_JOB_BATCH, what);
+
+	scdc_batch_run(&job);
+	reset_session();
+	notify("QueryProgress", number);
+	ConditionVariableBroadcast(&slot->cv);
+	pgstat_report_stat(false);
+}
+
+/* Everything committed before now is to be in the log, as far as that is possible. */
+static void
+wait_for_capture(void)
+{
+	char	   *reason;
+
+	if (job.query->stream_id == 0)
+		return;
+	StartTransactionCommand();
+	(void) scdc_wait_captured(scdc_wal_target(), CAPTURE_WAIT, &reason);
+	CommitTransactionCommand();
+}
+
+/* Trigger "once": one batch, whatever its size, or the one that was not finished. */
+static void
+run_once(void)
+{
+	wait_for_capture();
+	scdc_batch_restore(&job, set_restoring);
+	if (scdc_batch_plan(&job, false, false) == SCDC_PLAN_BATCH)
+		run_batch();
+	leave(SCDC_RUN_FINISHED, NULL, NULL);
+}
+
+static void
+run_available(int *failures)
+{
+	scdc_batch_restore(&job, set_restoring);
+	if (!job.upto_fixed)
+	{
+		wait_for_capture();
+		while (!scdc_batch_fix_end(&job))
+		{
+			set_activity(SCDC_JOB_WAITING, "waiting for the baseline");
+			nap(100);
+		}
+	}
+	while (scdc_batch_plan(&job, true, true) == SCDC_PLAN_BATCH)
+	{
+		run_batch();
+		*failures = 0;
+		check();
+		scdc_batch_restore(&job, set_restoring);
+	}
+	leave(SCDC_RUN_FINISHED, NULL, NULL);
+}
+
+/* The next time at which an interval trigger fires: a multiple of the interval after the start. */
+static TimestampTz
+next_trigger(TimestampTz start, int64 interval)
+{
+	TimestampTz now = GetCurrentTimestamp();
+
+	return start + ((now - start) / interval + 1) * interval;
+}
+
+static void
+run_by_interval(TimestampTz start, int *failures)
+{
+	static TimestampTz idle_since = 0;
+
+	for (;;)
+	{
+		uint64		asked = pg_atomic_read_u64(&slot->asked);
+		ScdcPlan	plan;
+
+		check();
+		scdc_batch_restore(&job, set_restoring);
+		plan = scdc_batch_plan(&job, true, true);
+		if (plan == SCDC_PLAN_ENDED)
+			leave(SCDC_RUN_FINISHED, NULL, NULL);
+		if (plan == SCDC_PLAN_BATCH)
+		{
+			run_batch();
+			*failures = 0;
+			idle_since = GetCurrentTimestamp();
+		}
+		else
+		{
+			LWLockAcquire(scdc_shared->lock, LW_EXCLUSIVE);
+			slot->has_data = false;
+			LWLockRelease(scdc_shared->lock);
+			set_activity(SCDC_JOB_WAITING, "waiting for changes");
+			pg_atomic_write_u64(&slot->answered, asked);
+			ConditionVariableBroadcast(&slot->cv);
+			if (idle_since != 0 && TimestampDifferenceExceeds(idle_since, GetCurrentTimestamp(), IDLE_INTERVAL))
+			{
+				notify("QueryIdle", -1);
+				idle_since = 0;
+			}
+		}
+		if (job.query->trigger_interval > 0)
+			nap_until(next_trigger(start, job.query->trigger_interval));
+		else if (plan != SCDC_PLAN_BATCH && pg_atomic_read_u64(&slot->asked) == asked)
+			nap(idle_since != 0 ? IDLE_INTERVAL : job.query->stream_id == 0 ? POLL_INTERVAL : -1);
+	}
+}
+
+/* ---------------------------------------------------------------------
+ * errors
+ * ---------------------------------------------------------------------
+ */
+
+/*
+ * After an error: gives up, or waits for a while.  A batch that failed leaves
+ * nothing behind but what the next try writes again; the state is looked at
+ * anew.
+ */
+static void
+recover(ErrorData *e, int *failures)
+{
+	bool		broken = job.state.store && scdc_store_is_broken(job.state.store);
+	long		delay;
+
+	if (scdc_was_leave())
+	{
+		leaving = true;
+		proc_exit(0);
+	}
+	job.state_ready = false;
+	if (job.state.store)
+	{
+		scdc_store_end_scans(job.state.store);
+		scdc_store_discard(job.state.store);
+	}
+	if (broken)
+		scdc_state_reset(&job.state, job.query);
+	reset_session();
+
+	if (asked_to_stop())
+		leave(SCDC_RUN_STOPPED, NULL, NULL);
+	(*failures)++;
+	if (scdc_was_stop() || *failures > scdc_max_restarts)
+		leave(SCDC_RUN_FAILED, unpack_sql_state(e->sqlerrcode),
+			  e->detail ? psprintf("%s (%s)", e->message, e->detail) : e->message);
+
+	LWLockAcquire(scdc_shared->lock, LW_EXCLUSIVE);
+	strlcpy(slot->error, e->message, sizeof(slot->error));
+	LWLockRelease(scdc_shared->lock);
+	set_activity(SCDC_JOB_BACKING_OFF, "waiting to try again after an error");
+	delay = Min((long) BACKOFF_MIN << Min(*failures - 1, 20), BACKOFF_MAX);
+	nap_until(TimestampTzPlusMilliseconds(GetCurrentTimestamp(), delay));
+}
+
+static void
+job_loop(void)
+{
+	MemoryContext error_cxt = AllocSetContextCreate(TopMemoryContext, "streamcdc job error", ALLOCSET_SMALL_SIZES);
+	TimestampTz start = GetCurrentTimestamp();
+	int			failures = 0;
+
+	for (;;)
+	{
+		ErrorData  *e = NULL;
+
+		PG_TRY();
+		{
+			MemoryContextSwitchTo(job.context);
+			switch (job.query->trigger)
+			{
+				case SCDC_TRIGGER_ONCE:
+					run_once();
+					break;
+				case SCDC_TRIGGER_AVAILABLE_NOW:
+					run_available(&failures);
+					break;
+				case SCDC_TRIGGER_INTERVAL:
+					run_by_interval(start, &failures);
+					break;
+			}
+		}
+		PG_CATCH();
+		{
+			HOLD_INTERRUPTS();
+			MemoryContextSwitchTo(error_cxt);
+			e = CopyErrorData();
+			EmitErrorReport();
+			AbortOutOfAnyTransaction();
+			FlushErrorState();
+			RESUME_INTERRUPTS();
+		}
+		PG_END_TRY();
+		if (e)
+			recover(e, &failures);
+		MemoryContextReset(error_cxt);
+	}
+}
+
+/* ---------------------------------------------------------------------
+ * start
+ * ---------------------------------------------------------------------
+ */
+
+/* Waits for the end of stream_start's transaction; then the query is there, or it never will be. */
+static bool
+load_query(const ScdcJobTask *task)
+{
+	MemoryContext old;
+	Snapshot	snapshot;
+
+	StartTransactionCommand();
+	if (TransactionIdIsValid(slot->starter) && TransactionIdIsInProgress(slot->starter))
+		XactLockTableWait(slot->starter, NULL, NULL, XLTW_None);
+	PushActiveSnapshot(GetTransactionSnapshot());
+	snapshot = RegisterSnapshot(GetLatestSnapshot());
+	old = MemoryContextSwitchTo(job.context);
+	job.query = scdc_query_by_id(&task->query_id, snapshot);
+	MemoryContextSwitchTo(old);
+	if (job.query)
+	{
+		ScdcRun    *run = scdc_run_read(&task->query_id, snapshot);
+
+		if (run == NULL || run->status != SCDC_RUN_RUNNING || !scdc_uuid_equal(&run->run_id, &task->run_id))
+			job.query = NULL;
+	}
+	UnregisterSnapshot(snapshot);
+	PopActiveSnapshot();
+	CommitTransactionCommand();
+	return job.query != NULL;
+}
+
+void
+scdc_job_main(Datum arg)
+{
+	ScdcJobTask task;
+	ScdcJobSlot *mine;
+	bool		ok;
+
+	memcpy(&task, MyBgworkerEntry->bgw_extra, sizeof(task));
+	mine = &scdc_job_slots->slots[task.slot];
+	LWLockAcquire(scdc_shared->lock, LW_EXCLUSIVE);
+	ok = mine->phase == SCDC_SLOT_LAUNCHED && mine->dboid == task.dboid &&
+		memcmp(&mine->run_id, &task.run_id, sizeof(pg_uuid_t)) == 0;
+	if (ok)
+	{
+		mine->pid = MyProcPid;
+		mine->latch = MyLatch;
+	}
+	LWLockRelease(scdc_shared->lock);
+	if (!ok)
+		proc_exit(0);
+	slot = mine;
+	before_shmem_exit(at_exit, (Datum) 0);
+
+	scdc_worker_start_as(task.dboid, task.owner);
+	job.context = AllocSetContextCreate(TopMemoryContext, "streamcdc job", ALLOCSET_DEFAULT_SIZES);
+	job.run_id = task.run_id;
+	if (!load_query(&task))
+	{
+		leaving = true;
+		proc_exit(0);
+	}
+	SetConfigOption("application_name", job.query->name, PGC_USERSET, PGC_S_OVERRIDE);
+	LWLockAcquire(scdc_shared->lock, LW_EXCLUSIVE);
+	slot->stream_id = job.query->stream_id;
+	slot->phase = SCDC_SLOT_RUNNING;
+	LWLockRelease(scdc_shared->lock);
+	by_commit = slot->stream_id == 0;
+	if (by_commit)
+		pg_atomic_fetch_add_u32(&scdc_job_slots->by_commit, 1);
+	notify("QueryStarted", -1);
+	job_loop();
+}

@@ -1,0 +1,202 @@
+/*-------------------------------------------------------------------------
+ *
+ * launch.c
+ *	  Starting the workers of queries (see launch.h).
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/htup_details.h"
+#include "access/relation.h"
+#include "access/xact.h"
+#include "catalog/pg_authid.h"
+#include "miscadmin.h"
+#include "postmaster/bgworker.h"
+#include "storage/ipc.h"
+#include "storage/lmgr.h"
+#include "utils/snapmgr.h"
+#include "utils/syscache.h"
+#include "utils/timestamp.h"
+
+#include "jobs/launch.h"
+#include "jobs/slots.h"
+#include "jobs/job.h"
+#include "label.h"
+#include "log/rows.h"
+#include "shmem.h"
+#include "worker.h"
+
+PGDLLEXPORT void scdc_starter_main(Datum arg);
+
+/* What could not be started is tried again after this long (ms). */
+#define RETRY_INTERVAL	5000
+
+ScdcLaunch
+scdc_job_launch(const ScdcQuery *q, const pg_uuid_t *run_id, TransactionId starter)
+{
+	BackgroundWorker worker;
+	ScdcJobTask task;
+	bool		running;
+	ScdcJobSlot *slot = scdc_slot_take(MyDatabaseId, &q->query_id, run_id, starter, &running);
+
+	if (running)
+		return SCDC_LAUNCH_RUNNING;
+	if (slot == NULL)
+		return SCDC_LAUNCH_NO_WORKER;
+
+	memset(&task, 0, sizeof(task));
+	task.slot = slot - scdc_job_slots->slots;
+	task.dboid = MyDatabaseId;
+	task.owner = q->owner;
+	task.query_id = q->query_id;
+	task.run_id = *run_id;
+	scdc_worker_init(&worker, "job", "scdc_job_main");
+	StaticAssertStmt(sizeof(task) <= BGW_EXTRALEN, "the task must fit into bgw_extra");
+	memcpy(worker.bgw_extra, &task, sizeof(task));
+	if (!RegisterDynamicBackgroundWorker(&worker, NULL))
+	{
+		scdc_slot_free(slot);
+		return SCDC_LAUNCH_NO_WORKER;
+	}
+	return SCDC_LAUNCH_OK;
+}
+
+/* ---- from the launcher ---- */
+
+void
+scdc_starter_look(Oid dboid, long delay)
+{
+	ScdcCaptureEntry *entry = scdc_entry_get(dboid);
+
+	if (entry == NULL)
+		return;
+	LWLockAcquire(scdc_shared->lock, LW_EXCLUSIVE);
+	entry->jobs_look_at = Min(entry->jobs_look_at == 0 ? DT_NOEND : entry->jobs_look_at,
+							  TimestampTzPlusMilliseconds(GetCurrentTimestamp(), delay));
+	LWLockRelease(scdc_shared->lock);
+	scdc_wake_launcher();
+}
+
+long
+scdc_starter_launch_missing(long sleep)
+{
+	List	   *databases = scdc_label_databases(SCDC_MARK_JOBS);
+	TimestampTz now = GetCurrentTimestamp();
+	ListCell   *lc;
+
+	foreach(lc, databases)
+	{
+		ScdcCaptureEntry *entry = scdc_entry_get(lfirst_oid(lc));
+		BackgroundWorker worker;
+
+		if (entry == NULL || entry->suspended)
+			continue;
+		if (entry->jobs_look_at > now)
+		{
+			if (entry->jobs_look_at != DT_NOEND)
+				sleep = Min(sleep, Max(TimestampDifferenceMilliseconds(now, entry->jobs_look_at), 10));
+			continue;
+		}
+		LWLockAcquire(scdc_shared->lock, LW_EXCLUSIVE);
+		entry->jobs_look_at = TimestampTzPlusMilliseconds(now, RETRY_INTERVAL);
+		LWLockRelease(scdc_shared->lock);
+		sleep = Min(sleep, RETRY_INTERVAL);
+
+		scdc_worker_init(&worker, "maintenance", "scdc_starter_main");
+		worker.bgw_main_arg = ObjectIdGetDatum(lfirst_oid(lc));
+		(void) RegisterDynamicBackgroundWorker(&worker, NULL);	/* tried again if there is none */
+	}
+	return sleep;
+}
+
+/* ---- the starter ---- */
+
+/* Why nobody can run as this role; NULL if that is possible. */
+static const char *
+role_problem(Oid role)
+{
+	HeapTuple	tuple = SearchSysCache1(AUTHOID, ObjectIdGetDatum(role));
+	bool		can_login;
+
+	if (!HeapTupleIsValid(tuple))
+		return "The owner of the query was dropped.";
+	can_login = ((Form_pg_authid) GETSTRUCT(tuple))->rolcanlogin;
+	ReleaseSysCache(tuple);
+	return can_login ? NULL : "The owner of the query is not permitted to log in any more.";
+}
+
+static void
+fail_run(ScdcRun *run, const char *problem)
+{
+	run->status = SCDC_RUN_FAILED;
+	run->ended_at = GetCurrentTimestamp();
+	run->sqlstate = "28000";
+	run->error = pstrdup(problem);
+	scdc_run_replace(run);
+}
+
+/* Launches what should run and does not.  True if something should run at all. */
+static bool
+launch_all(Snapshot snapshot, bool *missing)
+{
+	bool		any = false;
+	ListCell   *lc;
+
+	foreach(lc, scdc_query_list(snapshot))
+	{
+		ScdcQuery  *q = lfirst(lc);
+		ScdcRun    *run = scdc_run_read(&q->query_id, snapshot);
+		const char *problem;
+
+		if (run == NULL || run->status != SCDC_RUN_RUNNING)
+			continue;
+		problem = role_problem(q->owner);
+		if (problem)
+		{
+			fail_run(run, problem);
+			continue;
+		}
+		any = true;
+		if (scdc_job_launch(q, &run->run_id, InvalidTransactionId) == SCDC_LAUNCH_NO_WORKER)
+			*missing = true;
+	}
+	return any;
+}
+
+void
+scdc_starter_main(Datum arg)
+{
+	Oid			dboid = DatumGetObjectId(arg);
+	ScdcCaptureEntry *entry;
+	bool		missing = false;
+	bool		any = false;
+
+	scdc_worker_start(dboid);
+	StartTransactionCommand();
+	PushActiveSnapshot(GetTransactionSnapshot());
+	if (scdc_extension_exists() && OidIsValid(scdc_table_oid(SCDC_QUERIES)))
+	{
+		Relation	queries = scdc_table_open(SCDC_QUERIES, ShareRowExclusiveLock);
+		Snapshot	snapshot = RegisterSnapshot(GetLatestSnapshot());
+
+		any = launch_all(snapshot, &missing);
+		UnregisterSnapshot(snapshot);
+		relation_close(queries, NoLock);
+	}
+	if (!any && scdc_label_exists(SCDC_MARK_JOBS))
+		scdc_label_remove(SCDC_MARK_JOBS);
+	PopActiveSnapshot();
+	CommitTransactionCommand();
+
+	entry = scdc_entry_get(dboid);
+	if (entry)
+	{
+		LWLockAcquire(scdc_shared->lock, LW_EXCLUSIVE);
+		entry->jobs_look_at = missing ? TimestampTzPlusMilliseconds(GetCurrentTimestamp(), RETRY_INTERVAL) : DT_NOEND;
+		strlcpy(entry->jobs_problem, missing ? "No background worker is free; increase \"max_worker_processes\"." : "",
+				sizeof(entry->jobs_problem));
+		LWLockRelease(scdc_shared->lock);
+	}
+	proc_exit(0);
+}

@@ -1,0 +1,1125 @@
+/*-------------------------------------------------------------------------
+ *
+ * sink.c
+ *	  Where the rows of a batch go (see sink.h).
+ *
+ * "batch" is an ephemeral named relation, so any SQL works on it; what is
+ * written is an ordinary INSERT over the query's text.  That text stands in
+ * parentheses with a line end behind it, since it may end in a comment.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/htup_details.h"
+#include "access/relation.h"
+#include "access/xact.h"
+#include "catalog/catalog.h"
+#include "catalog/dependency.h"
+#include "catalog/namespace.h"
+#include "catalog/objectaddress.h"
+#include "catalog/partition.h"
+#include "catalog/pg_class.h"
+#include "catalog/pg_inherits.h"
+#include "catalog/pg_proc.h"
+#include "catalog/pg_type.h"
+#include "common/hashfn.h"
+#include "commands/defrem.h"
+#include "executor/spi.h"
+#include "funcapi.h"
+#include "miscadmin.h"
+#include "nodes/makefuncs.h"
+#include "nodes/nodeFuncs.h"
+#include "parser/parse_func.h"
+#include "parser/parser.h"
+#include "utils/acl.h"
+#include "utils/builtins.h"
+#include "utils/guc.h"
+#include "utils/lsyscache.h"
+#include "utils/memutils.h"
+#include "utils/plancache.h"
+#include "utils/queryenvironment.h"
+#include "utils/rel.h"
+#include "utils/resowner.h"
+#include "utils/ruleutils.h"
+#include "utils/syscache.h"
+#include "utils/typcache.h"
+#include "utils/varlena.h"
+
+#include "jobs/sink.h"
+#include "log/schema.h"
+
+#define BATCH	"batch"
+
+/* ---------------------------------------------------------------------
+ * the query
+ * ---------------------------------------------------------------------
+ */
+
+/* Settings under which the owner's SQL runs; undone with AtEOXact_GUC. */
+static int
+begin_settings(const ScdcQuery *q)
+{
+	int			nestlevel = NewGUCNestLevel();
+
+	(void) set_config_option("search_path", q->search_path, PGC_USERSET, PGC_S_SESSION, GUC_ACTION_SAVE, true, 0, false);
+	for (int i = 0; i + 1 < list_length(q->settings); i += 2)
+		(void) set_config_option(list_nth(q->settings, i), list_nth(q->settings, i + 1), PGC_USERSET, PGC_S_SESSION,
+								 GUC_ACTION_SAVE, true, WARNING, false);
+	return nestlevel;
+}
+
+/* Makes the rows known as "batch" to what SPI runs. */
+static void
+register_batch(TupleDesc desc, Tuplestorestate *rows, double nrows)
+{
+	EphemeralNamedRelation enr = palloc0(sizeof(EphemeralNamedRelationData));
+
+	enr->md.name = pstrdup(BATCH);
+	enr->md.reliddesc = InvalidOid;
+	enr->md.tupdesc = desc;
+	enr->md.enrtype = ENR_NAMED_TUPLESTORE;
+	enr->md.enrtuples = nrows;
+	enr->reldata = rows;
+	if (SPI_register_relation(enr) != SPI_OK_REL_REGISTER)
+		elog(ERROR, "could not register the batch");
+}
+
+static void
+connect(TupleDesc desc, Tuplestorestate *rows, double nrows)
+{
+	if (SPI_connect() != SPI_OK_CONNECT)
+		elog(ERROR, "SPI_connect failed");
+	register_batch(desc, rows, nrows);
+}
+
+/* The query's text without what follows the statement; raises unless it is one SELECT. */
+static char *
+query_text(const ScdcQuery *q)
+{
+	List	   *statements;
+	RawStmt    *raw;
+	const char *start;
+
+	if (q->query == NULL)
+		return pstrdup("SELECT * FROM " BATCH);
+	statements = raw_parser(q->query, RAW_PARSE_DEFAULT);
+	if (list_length(statements) != 1 || !IsA(linitial_node(RawStmt, statements)->stmt, SelectStmt) ||
+		castNode(SelectStmt, linitial_node(RawStmt, statements)->stmt)->intoClause)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("\"query\" must be one SELECT over \"%s\"", BATCH)));
+	raw = linitial_node(RawStmt, statements);
+	start = q->query + raw->stmt_location;
+	return raw->stmt_len > 0 ? pnstrdup(start, raw->stmt_len) : pstrdup(start);
+}
+
+static bool
+mentions_batch(Node *node, void *context)
+{
+	if (node == NULL)
+		return false;
+	if (IsA(node, RangeTblEntry))
+		return ((RangeTblEntry *) node)->rtekind == RTE_NAMEDTUPLESTORE &&
+			strcmp(((RangeTblEntry *) node)->enrname, BATCH) == 0;
+	if (IsA(node, Query))
+		return query_tree_walker((Query *) node, mentions_batch, context, QTW_EXAMINE_RTES_BEFORE);
+	return expression_tree_walker(node, mentions_batch, context);
+}
+
+/* What a query over a stream may not do: its meaning would be over the whole stream, not over one batch. */
+static const char *
+stateful_part(Query *query)
+{
+	if (query->hasAggs || query->groupClause || query->groupingSets || query->havingQual)
+		return "aggregates";
+	if (query->distinctClause)
+		return "DISTINCT";
+	if (query->hasWindowFuncs)
+		return "window functions";
+	if (query->limitCount || query->limitOffset)
+		return "LIMIT";
+	if (query->setOperations && !((SetOperationStmt *) query->setOperations)->all)
+		return "UNION, INTERSECT and EXCEPT";
+	return NULL;
+}
+
+static bool
+refuse_stateful(Node *node, void *context)
+{
+	if (node == NULL)
+		return false;
+	if (IsA(node, Query))
+	{
+		const char *part = stateful_part((Query *) node);
+
+		if (part && mentions_batch(node, NULL))
+			ereport(ERROR,
+					(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+					 errmsg("%s over \"%s\" are not supported", part, BATCH),
+					 errdetail("Their meaning in a stream is over the whole stream, not over one batch."),
+					 errhint("Commands in foreach_batch may do so for each batch.")));
+		return query_tree_walker((Query *) node, refuse_stateful, context, 0);
+	}
+	return expression_tree_walker(node, refuse_stateful, context);
+}
+
+/* Checks the query; returns its columns, in the caller's context.  Inside SPI, with "batch" registered. */
+static TupleDesc
+check_query(const char *text)
+{
+	SPIPlanPtr	plan = SPI_prepare(text, 0, NULL);
+	CachedPlanSource *source;
+
+	if (plan == NULL)
+		elog(ERROR, "SPI_prepare failed: %s", SPI_result_code_string(SPI_result));
+	source = linitial(SPI_plan_get_plan_sources(plan));
+	refuse_stateful((Node *) linitial(source->query_list), NULL);
+	return CreateTupleDescCopy(source->resultDesc);
+}
+
+/* ---------------------------------------------------------------------
+ * relations
+ * ---------------------------------------------------------------------
+ */
+
+static bool
+is_metadata(const char *column)
+{
+	return strcmp(column, "_change_type") == 0 || strcmp(column, "_commit_version") == 0 ||
+		strcmp(column, "_commit_timestamp") == 0;
+}
+
+static int
+find_column(TupleDesc desc, const char *name)
+{
+	for (int i = 0; i < desc->natts; i++)
+		if (!TupleDescAttr(desc, i)->attisdropped && strcmp(NameStr(TupleDescAttr(desc, i)->attname), name) == 0)
+			return i;
+	return -1;
+}
+
+static void
+check_columns_exist(List *names, TupleDesc desc, const char *what)
+{
+	ListCell   *lc;
+
+	foreach(lc, names)
+		if (find_column(desc, lfirst(lc)) < 0)
+			ereport(ERROR,
+					(errcode(ERRCODE_UNDEFINED_COLUMN),
+					 errmsg("column \"%s\" of \"%s\" is not a column of the query", (char *) lfirst(lc), what)));
+}
+
+static void
+add_list(StringInfo s, const char *prefix, List *names)
+{
+	ListCell   *lc;
+
+	foreach(lc, names)
+		appendStringInfo(s, "%s%s%s", foreach_current_index(lc) > 0 ? ", " : "", prefix, quote_identifier(lfirst(lc)));
+}
+
+static List *
+key_list(const ScdcQuery *q)
+{
+	List	   *keys = NIL;
+
+	for (int i = 0; i < q->nkeys; i++)
+		keys = lappend(keys, q->keys[i]);
+	return keys;
+}
+
+static void
+run(const char *sql)
+{
+	int			result = SPI_execute(sql, false, 0);
+
+	if (result < 0)
+		elog(ERROR, "SPI_execute failed: %s", SPI_result_code_string(result));
+}
+
+/* Makes the sink, with the query's columns; mirrors leave the metadata columns out. */
+static void
+create_sink(ScdcQuery *q, RangeVar *rv, TupleDesc columns)
+{
+	Oid			nsp = RangeVarGetCreationNamespace(rv);
+	char	   *name = quote_qualified_identifier(get_namespace_name(nsp), rv->relname);
+	StringInfoData s;
+	bool		first = true;
+
+	initStringInfo(&s);
+	appendStringInfo(&s, "CREATE TABLE %s (", name);
+	for (int i = 0; i < columns->natts; i++)
+	{
+		Form_pg_attribute att = TupleDescAttr(columns, i);
+
+		if (q->apply && is_metadata(NameStr(att->attname)))
+			continue;
+		if (att->atttypid == UNKNOWNOID || get_typtype(att->atttypid) == TYPTYPE_PSEUDO)
+			ereport(ERROR,
+					(errcode(ERRCODE_INVALID_TABLE_DEFINITION),
+					 errmsg("column \"%s\" has pseudo-type %s", NameStr(att->attname), format_type_be(att->atttypid))));
+		appendStringInfo(&s, "%s%s %s", first ? "" : ", ", quote_identifier(NameStr(att->attname)),
+						 format_type_with_typemod(att->atttypid, att->atttypmod));
+		if (OidIsValid(att->attcollation) && att->attcollation != get_typcollation(att->atttypid))
+			appendStringInfo(&s, " COLLATE %s",
+							 generate_collation_name(att->attcollation));
+		first = false;
+	}
+	appendStringInfoChar(&s, ')');
+	if (q->partition_by)
+		appendStringInfo(&s, " PARTITION BY LIST (%s)", quote_identifier(linitial(q->partition_by)));
+	run(s.data);
+
+	if (q->apply)
+	{
+		resetStringInfo(&s);
+		appendStringInfo(&s, "CREATE UNIQUE INDEX ON %s (", name);
+		add_list(&s, "", key_list(q));
+		appendStringInfoString(&s, ") NULLS NOT DISTINCT");
+		run(s.data);
+	}
+	if (q->cluster_by)
+	{
+		resetStringInfo(&s);
+		appendStringInfo(&s, "CREATE INDEX ON %s USING brin (", name);
+		add_list(&s, "", q->cluster_by);
+		appendStringInfoChar(&s, ')');
+		run(s.data);
+	}
+}
+
+static void
+check_sink_kind(const ScdcQuery *q, Oid relid)
+{
+	char		relkind = get_rel_relkind(relid);
+	const char *name = get_rel_name(relid);
+
+	if (relid == q->source_relid)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("sink \"%s\" is the source of the query", name)));
+	if (relkind != RELKIND_RELATION && relkind != RELKIND_PARTITIONED_TABLE && relkind != RELKIND_VIEW &&
+		relkind != RELKIND_FOREIGN_TABLE)
+		ereport(ERROR,
+				(errcode(ERRCODE_WRONG_OBJECT_TYPE),
+				 errmsg("\"%s\" cannot be a sink", name),
+				 errdetail_relkind_not_supported(relkind)));
+	if (get_rel_namespace(relid) == get_namespace_oid("streamcdc", true) ||
+		IsCatalogNamespace(get_rel_namespace(relid)))
+		ereport(ERROR,
+				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+				 errmsg("\"%s\" cannot be a sink", name),
+				 errdetail("It belongs to the system or to streamcdc.")));
+	if (get_rel_persistence(relid) == RELPERSISTENCE_TEMP)
+		ereport(ERROR,
+				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+				 errmsg("temporary table \"%s\" cannot be a sink", name)));
+}
+
+static void
+check_right(Oid relid, AclMode right)
+{
+	if (pg_class_aclcheck(relid, GetUserId(), right) != ACLCHECK_OK &&
+		((right & ACL_DELETE) || pg_attribute_aclcheck_all(relid, GetUserId(), right, ACLMASK_ANY) != ACLCHECK_OK))
+		aclcheck_error(ACLCHECK_NO_PRIV, get_relkind_objtype(get_rel_relkind(relid)), get_rel_name(relid));
+}
+
+static void
+check_rights(const ScdcQuery *q, Oid relid)
+{
+	check_right(relid, ACL_INSERT);
+	if (q->apply)
+	{
+		check_right(relid, ACL_SELECT);
+		check_right(relid, ACL_UPDATE);
+		check_right(relid, ACL_DELETE);
+	}
+}
+
+/* Columns of the sink that the new ones of the query were missing in. */
+static void
+merge_schema(Oid relid, TupleDesc columns)
+{
+	Relation	rel = relation_open(relid, AccessShareLock);
+	char	   *name = quote_qualified_identifier(get_namespace_name(RelationGetNamespace(rel)),
+												  RelationGetRelationName(rel));
+	StringInfoData s;
+
+	initStringInfo(&s);
+	for (int i = 0; i < columns->natts; i++)
+	{
+		Form_pg_attribute att = TupleDescAttr(columns, i);
+
+		if (find_column(RelationGetDescr(rel), NameStr(att->attname)) < 0 && !is_metadata(NameStr(att->attname)))
+			appendStringInfo(&s, "ALTER TABLE %s ADD COLUMN %s %s;", name, quote_identifier(NameStr(att->attname)),
+							 format_type_with_typemod(att->atttypid, att->atttypmod));
+	}
+	relation_close(rel, NoLock);
+	if (s.len > 0)
+		run(s.data);
+}
+
+/* What is written: names of the query's columns that go into the sink. */
+static List *
+written_columns(const ScdcQuery *q, TupleDesc columns, TupleDesc sink)
+{
+	List	   *result = NIL;
+
+	for (int i = 0; i < columns->natts; i++)
+	{
+		char	   *name = NameStr(TupleDescAttr(columns, i)->attname);
+
+		if (q->apply && is_metadata(name) && find_column(sink, name) < 0)
+			continue;
+		result = lappend(result, pstrdup(name));
+	}
+	return result;
+}
+
+/* A mirror's rows are found by the source's row identity. */
+static void
+check_mirror(const ScdcQuery *q, Relation sink, TupleDesc columns)
+{
+	AttrNumber	attnums[INDEX_MAX_KEYS];
+
+	for (int i = 0; i < q->nkeys; i++)
+	{
+		int			at = find_column(RelationGetDescr(sink), q->keys[i]);
+
+		if (find_column(columns, q->keys[i]) < 0 || at < 0)
+			ereport(ERROR,
+					(errcode(ERRCODE_UNDEFINED_COLUMN),
+					 errmsg("column \"%s\" of the row identity is missing in the %s", q->keys[i], at < 0 ? "sink" : "query"),
+					 errhint("sink_mode \"apply\" finds the sink's rows by it.")));
+		attnums[i] = at + 1;
+	}
+	if (find_column(columns, "_change_type") < 0 || find_column(columns, "_commit_version") < 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_UNDEFINED_COLUMN),
+				 errmsg("column \"%s\" is missing in the query",
+						find_column(columns, "_change_type") < 0 ? "_change_type" : "_commit_version"),
+				 errhint("sink_mode \"apply\" needs it to tell what to do with a row.")));
+	if (sink->rd_rel->relkind != RELKIND_FOREIGN_TABLE && sink->rd_rel->relkind != RELKIND_VIEW &&
+		!OidIsValid(scdc_identity_index(sink, attnums, q->nkeys)))
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_COLUMN_REFERENCE),
+				 errmsg("sink \"%s\" has no unique index on the row identity of the source", RelationGetRelationName(sink)),
+				 errhint("sink_mode \"apply\" needs one.")));
+}
+
+/* ---------------------------------------------------------------------
+ * SQL
+ * ---------------------------------------------------------------------
+ */
+
+static char *
+append_sql(const ScdcQuery *q, const char *text, List *columns)
+{
+	StringInfoData s;
+
+	initStringInfo(&s);
+	appendStringInfo(&s, "INSERT INTO %s (", q->sink);
+	add_list(&s, "", columns);
+	appendStringInfoString(&s, ") SELECT ");
+	add_list(&s, "q.", columns);
+	appendStringInfo(&s, " FROM (%s\n) AS q", text);
+	if (q->cluster_by)
+	{
+		appendStringInfoString(&s, " ORDER BY ");
+		add_list(&s, "q.", q->cluster_by);
+	}
+	return s.data;
+}
+
+/* The last row of each identity, and whether that is gone. */
+static char *
+last_rows_sql(const ScdcQuery *q, const char *text)
+{
+	StringInfoData s;
+
+	initStringInfo(&s);
+	appendStringInfoString(&s, "(SELECT DISTINCT ON (");
+	add_list(&s, "q.", key_list(q));
+	appendStringInfoString(&s, ") q.*, q._change_type IN ('delete', 'update_preimage') AS \"-gone\" FROM "
+						   "(SELECT q.*, pg_catalog.row_number() OVER () AS \"-n\" FROM (");
+	appendStringInfo(&s, "%s\n) AS q) AS q ORDER BY ", text);
+	add_list(&s, "q.", key_list(q));
+	appendStringInfoString(&s, ", q._commit_version DESC, (q._change_type IN ('delete', 'update_preimage')), \"-n\" DESC)");
+	return s.data;
+}
+
+/* A condition that two rows are of one identity. */
+static char *
+same_key_sql(const ScdcQuery *q, TupleDesc sink)
+{
+	StringInfoData s;
+
+	initStringInfo(&s);
+	for (int i = 0; i < q->nkeys; i++)
+	{
+		/* an index can serve "=" only */
+		bool		plain = TupleDescAttr(sink, find_column(sink, q->keys[i]))->attnotnull;
+		const char *key = quote_identifier(q->keys[i]);
+
+		appendStringInfo(&s, "%ss.%s %s f.%s", i > 0 ? " AND " : "", key, plain ? "=" : "IS NOT DISTINCT FROM", key);
+	}
+	return s.data;
+}
+
+static List *
+without_keys(const ScdcQuery *q, List *columns)
+{
+	List	   *result = NIL;
+	ListCell   *lc;
+
+	foreach(lc, columns)
+	{
+		bool		key = false;
+
+		for (int i = 0; i < q->nkeys; i++)
+			key |= strcmp(lfirst(lc), q->keys[i]) == 0;
+		if (!key)
+			result = lappend(result, lfirst(lc));
+	}
+	return result;
+}
+
+static char *
+set_sql(List *columns, const char *from)
+{
+	StringInfoData s;
+	ListCell   *lc;
+
+	initStringInfo(&s);
+	foreach(lc, columns)
+		appendStringInfo(&s, "%s%s = %s.%s", foreach_current_index(lc) > 0 ? ", " : "", quote_identifier(lfirst(lc)),
+						 from, quote_identifier(lfirst(lc)));
+	return s.data;
+}
+
+/*
+ * Commands that make the sink equal the source: rows that are gone first, so
+ * that what takes their place in another unique index of the sink finds room.
+ */
+static List *
+apply_sql(const ScdcQuery *q, const char *text, List *columns, TupleDesc sink, bool on_conflict)
+{
+	char	   *rows = last_rows_sql(q, text);
+	char	   *same = same_key_sql(q, sink);
+	List	   *others = without_keys(q, columns);
+	StringInfoData s;
+	List	   *result;
+
+	result = list_make1(psprintf("DELETE FROM %s AS s USING %s AS f WHERE f.\"-gone\" AND %s", q->sink, rows, same));
+	initStringInfo(&s);
+	if (!on_conflict && others)
+		result = lappend(result, psprintf("UPDATE %s AS s SET %s FROM %s AS f WHERE NOT f.\"-gone\" AND %s",
+										  q->sink, set_sql(others, "f"), rows, same));
+	appendStringInfo(&s, "INSERT INTO %s (", q->sink);
+	add_list(&s, "", columns);
+	appendStringInfoString(&s, ") SELECT ");
+	add_list(&s, "f.", columns);
+	appendStringInfo(&s, " FROM %s AS f WHERE NOT f.\"-gone\"", rows);
+	if (on_conflict)
+	{
+		appendStringInfoString(&s, " ON CONFLICT (");
+		add_list(&s, "", key_list(q));
+		appendStringInfoChar(&s, ')');
+		if (others)
+			appendStringInfo(&s, " DO UPDATE SET %s", set_sql(others, "excluded"));
+		else
+			appendStringInfoString(&s, " DO NOTHING");
+	}
+	else
+		appendStringInfo(&s, " AND NOT EXISTS (SELECT FROM %s AS s WHERE %s)", q->sink, same);
+	return lappend(result, s.data);
+}
+
+/* What writes a batch into the sink; the sink is open. */
+static List *
+sink_sql(const ScdcQuery *q, const char *text, TupleDesc columns, Relation sink)
+{
+	List	   *written = written_columns(q, columns, RelationGetDescr(sink));
+
+	if (!q->apply)
+		return list_make1(append_sql(q, text, written));
+	return apply_sql(q, text, written, RelationGetDescr(sink),
+					 sink->rd_rel->relkind == RELKIND_RELATION || sink->rd_rel->relkind == RELKIND_PARTITIONED_TABLE);
+}
+
+static RangeVar *
+sink_name(const ScdcQuery *q)
+{
+	return makeRangeVarFromNameList(textToQualifiedNameList(cstring_to_text(q->sink)));
+}
+
+/* ---------------------------------------------------------------------
+ * functions
+ * ---------------------------------------------------------------------
+ */
+
+/* Can the text be a function's name? */
+static bool
+looks_like_name(const char *text)
+{
+	bool		quoted = false;
+
+	for (const char *p = text; *p; p++)
+	{
+		if (*p == '"')
+			quoted = !quoted;
+		else if (!quoted && !(isalnum((unsigned char) *p) || *p == '_' || *p == '.' || *p == '$' || IS_HIGHBIT_SET(*p)))
+			return false;
+	}
+	return !quoted && text[0] != '\0';
+}
+
+static char *
+function_name(Oid function)
+{
+	return quote_qualified_identifier(get_namespace_name(get_func_namespace(function)), get_func_name(function));
+}
+
+static void
+check_function(Oid function)
+{
+	if (pg_proc_aclcheck(function, GetUserId(), ACL_EXECUTE) != ACLCHECK_OK)
+		aclcheck_error(ACLCHECK_NO_PRIV, OBJECT_FUNCTION, get_func_name(function));
+}
+
+/* The function for single rows: of jsonb or of a composite type. */
+static Oid
+row_function(const char *name, Oid *argtype)
+{
+	List	   *names = textToQualifiedNameList(cstring_to_text(name));
+	Oid			jsonb = JSONBOID;
+	Oid			found = LookupFuncName(names, 1, &jsonb, true);
+	FuncCandidateList candidates;
+
+	if (OidIsValid(found))
+	{
+		*argtype = JSONBOID;
+		return found;
+	}
+	for (candidates = FuncnameGetCandidates(names, 1, NIL, false, false, false, true); candidates;
+		 candidates = candidates->next)
+	{
+		if (get_typtype(candidates->args[0]) == TYPTYPE_COMPOSITE)
+		{
+			*argtype = candidates->args[0];
+			return candidates->oid;
+		}
+	}
+	ereport(ERROR,
+			(errcode(ERRCODE_UNDEFINED_FUNCTION),
+			 errmsg("function %s(jsonb) does not exist", name),
+			 errhint("\"foreach\" names a function of one argument, jsonb or of a composite type.")));
+	return InvalidOid;
+}
+
+/* A companion of the function in its schema; InvalidOid if there is none. */
+static Oid
+companion(Oid function, const char *suffix, int nargs, const Oid *argtypes)
+{
+	List	   *names = list_make2(makeString(get_namespace_name(get_func_namespace(function))),
+								   makeString(psprintf("%s%s", get_func_name(function), suffix)));
+
+	return LookupFuncName(names, nargs, argtypes, true);
+}
+
+void
+scdc_sink_resolve(ScdcQuery *q)
+{
+	Oid			argtypes[2] = {INT8OID, REFCURSOROID};
+	Oid			function;
+
+	if (q->sink_kind == SCDC_SINK_FOREACH)
+	{
+		Oid			argtype;
+
+		function = row_function(q->sink, &argtype);
+		check_function(function);
+		q->sink = function_name(function);
+		return;
+	}
+	if (q->sink_kind != SCDC_SINK_BATCH_SQL || !looks_like_name(q->sink))
+		return;
+	function = LookupFuncName(textToQualifiedNameList(cstring_to_text(q->sink)), 2, argtypes, true);
+	if (!OidIsValid(function))
+		ereport(ERROR,
+				(errcode(ERRCODE_UNDEFINED_FUNCTION),
+				 errmsg("function %s(bigint, refcursor) does not exist", q->sink),
+				 errhint("\"foreach_batch\" is one or more SQL commands, or names a function (batch_id bigint, batch refcursor).")));
+	check_function(function);
+	q->sink_kind = SCDC_SINK_BATCH_FUNCTION;
+	q->sink = function_name(function);
+}
+
+/* ---------------------------------------------------------------------
+ * checking
+ * ---------------------------------------------------------------------
+ */
+
+static void
+check_table_sink(ScdcQuery *q, const char *text, TupleDesc columns, bool create)
+{
+	RangeVar   *rv = sink_name(q);
+	Oid			relid = RangeVarGetRelid(rv, AccessShareLock, true);
+	Relation	sink;
+	ListCell   *lc;
+
+	check_columns_exist(q->partition_by, columns, "partition_by");
+	check_columns_exist(q->cluster_by, columns, "cluster_by");
+	if (!OidIsValid(relid))
+	{
+		if (!create)
+			ereport(ERROR,
+					(errcode(ERRCODE_UNDEFINED_TABLE),
+					 errmsg("sink \"%s\" does not exist", q->sink),
+					 errhint("Make it again, or drop the query with stream_drop.")));
+		create_sink(q, rv, columns);
+		relid = RangeVarGetRelid(rv, AccessShareLock, false);
+	}
+	else if (create && q->partition_by)
+	{
+		ereport(NOTICE,
+				(errmsg("sink \"%s\" exists, \"partition_by\" is ignored", get_rel_name(relid))));
+		q->partition_by = NIL;
+	}
+	check_sink_kind(q, relid);
+	check_rights(q, relid);
+	q->sink = quote_qualified_identifier(get_namespace_name(get_rel_namespace(relid)), get_rel_name(relid));
+	if (q->merge_schema)
+		merge_schema(relid, columns);
+
+	sink = relation_open(relid, AccessShareLock);
+	if (q->apply)
+		check_mirror(q, sink, columns);
+	foreach(lc, sink_sql(q, text, columns, sink))
+		if (SPI_prepare(lfirst(lc), 0, NULL) == NULL)
+			elog(ERROR, "SPI_prepare failed: %s", SPI_result_code_string(SPI_result));
+	relation_close(sink, NoLock);
+}
+
+void
+scdc_sink_check(ScdcQuery *q, TupleDesc batch, bool create)
+{
+	MemoryContext cxt = CurrentMemoryContext;
+	Tuplestorestate *nothing = tuplestore_begin_heap(false, false, work_mem);
+	int			nestlevel = begin_settings(q);
+	char	   *text = query_text(q);
+	TupleDesc	columns;
+	char	   *sink;
+	List	   *partition_by;
+
+	connect(batch, nothing, 0);
+	columns = check_query(text);
+	switch (q->sink_kind)
+	{
+		case SCDC_SINK_TABLE:
+			check_table_sink(q, text, columns, create);
+			break;
+		case SCDC_SINK_BATCH_SQL:
+			(void) raw_parser(q->sink, RAW_PARSE_DEFAULT);
+			break;
+		case SCDC_SINK_BATCH_FUNCTION:
+		case SCDC_SINK_FOREACH:
+			break;
+	}
+	sink = MemoryContextStrdup(cxt, q->sink);
+	partition_by = q->partition_by;
+	SPI_finish();
+	q->sink = sink;
+	q->partition_by = partition_by;
+	AtEOXact_GUC(true, nestlevel);
+	tuplestore_end(nothing);
+}
+
+/* ---------------------------------------------------------------------
+ * writing
+ * ---------------------------------------------------------------------
+ */
+
+/* Name of a partition: the parent's, and a number that depends on the value only. */
+static char *
+partition_name(const char *parent, const char *value)
+{
+	uint32		hash = value ? DatumGetUInt32(hash_any((const unsigned char *) value, strlen(value))) : 0;
+
+	return psprintf("%.*s_%s%08x", NAMEDATALEN - 11, parent, value ? "" : "n", hash);
+}
+
+/*
+ * Makes the partitions that the rows need, level by level.  The names follow
+ * from the values, and the parts of a name that exists are looked at no more.
+ */
+static void
+make_partitions(const ScdcQuery *q, const char *text)
+{
+	int			levels = list_length(q->partition_by);
+	List	   *rv_names = textToQualifiedNameList(cstring_to_text(q->sink));
+	char	   *schema = strVal(linitial(rv_names));
+	StringInfoData s;
+	uint64		n;
+	SPITupleTable *table;
+	ListCell   *lc;
+
+	initStringInfo(&s);
+	appendStringInfoString(&s, "SELECT DISTINCT ");
+	foreach(lc, q->partition_by)
+		appendStringInfo(&s, "%sq.%s", foreach_current_index(lc) > 0 ? ", " : "", quote_identifier(lfirst(lc)));
+	appendStringInfo(&s, " FROM (%s\n) AS q", text);
+	if (SPI_execute(s.data, true, 0) != SPI_OK_SELECT)
+		elog(ERROR, "unexpected result of a query");
+	n = SPI_processed;
+	table = SPI_tuptable;
+
+	for (uint64 i = 0; i < n; i++)
+	{
+		char	   *parent = strVal(lsecond(rv_names));
+
+		for (int level = 0; level < levels; level++)
+		{
+			char	   *value = SPI_getvalue(table->vals[i], table->tupdesc, level + 1);
+			char	   *name = partition_name(parent, value);
+
+			if (!OidIsValid(get_relname_relid(name, get_namespace_oid(schema, false))))
+			{
+				resetStringInfo(&s);
+				appendStringInfo(&s, "CREATE TABLE %s PARTITION OF ", quote_qualified_identifier(schema, name));
+				appendStringInfo(&s, "%s FOR VALUES IN (%s)", quote_qualified_identifier(schema, parent),
+								 value ? quote_literal_cstr(value) : "NULL");
+				if (level + 1 < levels)
+					appendStringInfo(&s, " PARTITION BY LIST (%s)",
+									 quote_identifier(list_nth(q->partition_by, level + 1)));
+				run(s.data);
+			}
+			parent = name;
+		}
+	}
+	SPI_freetuptable(table);
+}
+
+/* Was this batch written to the other server before, and only our side of it lost? */
+static bool
+is_written(const ScdcQuery *q, int64 batch_id)
+{
+	Oid			types[2] = {TEXTOID, INT8OID};
+	Datum		values[2] = {CStringGetTextDatum(scdc_uuid_text(&q->query_id)), Int64GetDatum(batch_id)};
+
+	if (SPI_execute_with_args(psprintf("SELECT FROM %s WHERE query_id::pg_catalog.text OPERATOR(pg_catalog.=) $1 AND batch_id OPERATOR(pg_catalog.>=) $2",
+									   q->progress_table), 2, types, values, NULL, false, 1) != SPI_OK_SELECT)
+		elog(ERROR, "unexpected result of a query");
+	return SPI_processed > 0;
+}
+
+static void
+note_written(const ScdcQuery *q, int64 batch_id)
+{
+	Oid			types[2] = {TEXTOID, INT8OID};
+	Datum		values[2] = {CStringGetTextDatum(scdc_uuid_text(&q->query_id)), Int64GetDatum(batch_id)};
+	const char *id = "$1::pg_catalog.uuid";
+	Oid			relid = RangeVarGetRelid(makeRangeVarFromNameList(textToQualifiedNameList(cstring_to_text(q->progress_table))),
+										 AccessShareLock, false);
+
+	if (get_atttype(relid, get_attnum(relid, "query_id")) != UUIDOID)
+		id = "$1";
+	(void) SPI_execute_with_args(psprintf("INSERT INTO %s (query_id, batch_id) VALUES (%s, $2)", q->progress_table, id),
+								 2, types, values, NULL, false, 0);
+	(void) SPI_execute_with_args(psprintf("DELETE FROM %s WHERE query_id OPERATOR(pg_catalog.=) %s AND batch_id OPERATOR(pg_catalog.<) $2",
+										  q->progress_table, id), 2, types, values, NULL, false, 0);
+}
+
+static int64
+write_table(const ScdcQuery *q, const char *text)
+{
+	Oid			relid = RangeVarGetRelid(sink_name(q), AccessShareLock, false);
+	Relation	sink;
+	int64		rows = 0;
+	ListCell   *lc;
+	List	   *commands;
+
+	if (q->partition_by)
+		make_partitions(q, text);
+	sink = relation_open(relid, AccessShareLock);
+	commands = sink_sql(q, text, check_query(text), sink);
+	relation_close(sink, NoLock);
+	foreach(lc, commands)
+	{
+		run(lfirst(lc));
+		rows += SPI_processed;
+	}
+	return rows;
+}
+
+/* The query's result in place of the batch, for commands that name it themselves. */
+static Tuplestorestate *
+replace_batch(const char *text)
+{
+	Tuplestorestate *rows = tuplestore_begin_heap(false, false, work_mem);
+	int64		nrows = 0;
+	TupleDesc	desc;
+	Portal		portal = SPI_cursor_open_with_args(NULL, text, 0, NULL, NULL, NULL, false, CURSOR_OPT_NO_SCROLL);
+
+	if (portal == NULL)
+		elog(ERROR, "could not open a cursor: %s", SPI_result_code_string(SPI_result));
+	desc = CreateTupleDescCopy(portal->tupDesc);
+	for (;;)
+	{
+		SPI_cursor_fetch(portal, true, 1000);
+		if (SPI_processed == 0)
+			break;
+		for (uint64 i = 0; i < SPI_processed; i++)
+			tuplestore_puttuple(rows, SPI_tuptable->vals[i]);
+		nrows += SPI_processed;
+		SPI_freetuptable(SPI_tuptable);
+	}
+	SPI_cursor_close(portal);
+	SPI_unregister_relation(BATCH);
+	register_batch(desc, rows, nrows);
+	return rows;
+}
+
+static void
+write_batch_sql(const ScdcQuery *q, const char *text, int64 batch_id)
+{
+	Tuplestorestate *rows = q->query ? replace_batch(text) : NULL;
+	Oid			type = INT8OID;
+	Datum		value = Int64GetDatum(batch_id);
+	int			result = SPI_execute_with_args(q->sink, 1, &type, &value, NULL, false, 0);
+
+	if (result == SPI_ERROR_TRANSACTION)
+		ereport(ERROR,
+				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+				 errmsg("transaction commands are not allowed in \"foreach_batch\"")));
+	if (result == SPI_ERROR_COPY)
+		ereport(ERROR,
+				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+				 errmsg("COPY is not allowed in \"foreach_batch\"")));
+	if (result < 0)
+		elog(ERROR, "SPI_execute_with_args failed: %s", SPI_result_code_string(result));
+	if (rows)
+		tuplestore_end(rows);
+}
+
+static void
+write_batch_function(const ScdcQuery *q, const char *text, int64 batch_id)
+{
+	Portal		portal = SPI_cursor_open_with_args("batch", text, 0, NULL, NULL, NULL, false, 0);
+	Oid			types[2] = {INT8OID, REFCURSOROID};
+	Datum		values[2] = {Int64GetDatum(batch_id), CStringGetTextDatum("batch")};
+
+	if (portal == NULL)
+		elog(ERROR, "could not open a cursor: %s", SPI_result_code_string(SPI_result));
+	if (SPI_execute_with_args(psprintf("SELECT %s($1, $2)", q->sink), 2, types, values, NULL, false, 0) < 0)
+		elog(ERROR, "SPI_execute_with_args failed");
+	portal = SPI_cursor_find("batch");
+	if (portal)
+		SPI_cursor_close(portal);
+}
+
+/* The call of a row function, over rows called q. */
+static char *
+row_call_sql(const char *function, Oid argtype, TupleDesc columns)
+{
+	TupleDesc	row;
+	StringInfoData s;
+	bool		first = true;
+
+	if (argtype == JSONBOID)
+		return psprintf("%s(pg_catalog.to_jsonb(q))", function);
+	row = lookup_rowtype_tupdesc(argtype, -1);
+	initStringInfo(&s);
+	appendStringInfo(&s, "%s(ROW(", function);
+	for (int i = 0; i < row->natts; i++)
+	{
+		Form_pg_attribute att = TupleDescAttr(row, i);
+
+		if (att->attisdropped)
+			continue;
+		if (find_column(columns, NameStr(att->attname)) >= 0)
+			appendStringInfo(&s, "%sq.%s", first ? "" : ", ", quote_identifier(NameStr(att->attname)));
+		else
+			appendStringInfo(&s, "%sNULL", first ? "" : ", ");
+		first = false;
+	}
+	ReleaseTupleDesc(row);
+	appendStringInfo(&s, ")::%s)", format_type_extended(argtype, -1, FORMAT_TYPE_FORCE_QUALIFY));
+	return s.data;
+}
+
+static void
+call_close(Oid close_function, const char *error)
+{
+	Oid			type = TEXTOID;
+	Datum		value = error ? CStringGetTextDatum(error) : (Datum) 0;
+	char		null = error ? ' ' : 'n';
+
+	if (OidIsValid(close_function) &&
+		SPI_execute_with_args(psprintf("SELECT %s($1)", function_name(close_function)), 1, &type, &value, &null,
+							  false, 0) < 0)
+		elog(ERROR, "SPI_execute_with_args failed");
+}
+
+/* ForeachWriter: open, process each row unless open said false, close. */
+static void
+write_foreach(const ScdcQuery *q, const char *text, int64 batch_id)
+{
+	Oid			argtype;
+	Oid			function = row_function(q->sink, &argtype);
+	Oid			open_types[2] = {INT8OID, INT8OID};
+	Oid			close_types[1] = {TEXTOID};
+	Oid			open_function = companion(function, "_open", 2, open_types);
+	Oid			close_function = companion(function, "_close", 1, close_types);
+	char	   *call = row_call_sql(q->sink, argtype, check_query(text));
+	MemoryContext cxt = CurrentMemoryContext;
+	ResourceOwner owner = CurrentResourceOwner;
+	bool		process = true;
+
+	if (OidIsValid(open_function))
+	{
+		Datum		values[2] = {Int64GetDatum(0), Int64GetDatum(batch_id)};
+		bool		isnull;
+
+		if (SPI_execute_with_args(psprintf("SELECT %s($1, $2)", function_name(open_function)), 2, open_types, values,
+								  NULL, false, 0) != SPI_OK_SELECT)
+			elog(ERROR, "unexpected result of a query");
+		process = SPI_processed == 0 ||
+			DatumGetBool(SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1, &isnull));
+	}
+	if (process)
+	{
+		/* close is told of an error before that goes on */
+		BeginInternalSubTransaction(NULL);
+		MemoryContextSwitchTo(cxt);
+		PG_TRY();
+		{
+			run(psprintf("SELECT %s FROM (%s\n) AS q", call, text));
+			ReleaseCurrentSubTransaction();
+			MemoryContextSwitchTo(cxt);
+			CurrentResourceOwner = owner;
+		}
+		PG_CATCH();
+		{
+			ErrorData  *e;
+
+			MemoryContextSwitchTo(cxt);
+			e = CopyErrorData();
+			FlushErrorState();
+			RollbackAndReleaseCurrentSubTransaction();
+			MemoryContextSwitchTo(cxt);
+			CurrentResourceOwner = owner;
+			call_close(close_function, e->message);
+			ReThrowError(e);
+		}
+		PG_END_TRY();
+	}
+	call_close(close_function, NULL);
+}
+
+int64
+scdc_sink_write(const ScdcQuery *q, TupleDesc batch, Tuplestorestate *rows, int64 nrows, int64 batch_id)
+{
+	int			nestlevel = begin_settings(q);
+	char	   *text = query_text(q);
+	int64		written = -1;
+
+	connect(batch, rows, nrows);
+	if (q->progress_table == NULL || !is_written(q, batch_id))
+	{
+		switch (q->sink_kind)
+		{
+			case SCDC_SINK_TABLE:
+				written = nrows > 0 ? write_table(q, text) : 0;
+				break;
+			case SCDC_SINK_BATCH_SQL:
+				write_batch_sql(q, text, batch_id);
+				break;
+			case SCDC_SINK_BATCH_FUNCTION:
+				write_batch_function(q, text, batch_id);
+				break;
+			case SCDC_SINK_FOREACH:
+				write_foreach(q, text, batch_id);
+				break;
+		}
+		if (q->progress_table)
+			note_written(q, batch_id);
+	}
+	SPI_finish();
+	AtEOXact_GUC(true, nestlevel);
+	return written;
+}
+
+void
+scdc_sink_explain(const ScdcQuery *q, TupleDesc batch, Tuplestorestate *lines, TupleDesc line)
+{
+	Tuplestorestate *nothing = tuplestore_begin_heap(false, false, work_mem);
+	int			nestlevel = begin_settings(q);
+
+	connect(batch, nothing, 0);
+	if (SPI_execute(psprintf("EXPLAIN (COSTS OFF) %s", query_text(q)), false, 0) != SPI_OK_UTILITY)
+		elog(ERROR, "unexpected result of EXPLAIN");
+	for (uint64 i = 0; i < SPI_processed; i++)
+	{
+		Datum		value = CStringGetTextDatum(psprintf("  %s", SPI_getvalue(SPI_tuptable->vals[i], SPI_tuptable->tupdesc, 1)));
+		bool		isnull = false;
+
+		tuplestore_putvalues(lines, line, &value, &isnull);
+	}
+	SPI_finish();
+	AtEOXact_GUC(true, nestlevel);
+	tuplestore_end(nothing);
+}
+
+/* ---------------------------------------------------------------------
+ * descriptions
+ * ---------------------------------------------------------------------
+ */
+
+bool
+scdc_sink_is_foreign(const ScdcQuery *q)
+{
+	Oid			relid;
+	ListCell   *lc;
+
+	if (q->sink_kind != SCDC_SINK_TABLE)
+		return false;
+	relid = RangeVarGetRelid(sink_name(q), NoLock, true);
+	if (!OidIsValid(relid))
+		return false;
+	if (get_rel_relkind(relid) == RELKIND_FOREIGN_TABLE)
+		return true;
+	if (get_rel_relkind(relid) != RELKIND_PARTITIONED_TABLE)
+		return false;
+	foreach(lc, find_all_inheritors(relid, NoLock, NULL))
+		if (get_rel_relkind(lfirst_oid(lc)) == RELKIND_FOREIGN_TABLE)
+			return true;
+	return false;
+}
+
+char *
+scdc_sink_description(const ScdcQuery *q)
+{
+	switch (q->sink_kind)
+	{
+		case SCDC_SINK_TABLE:
+			return psprintf("Table[%s]", q->sink);
+		case SCDC_SINK_BATCH_SQL:
+			return pstrdup("ForeachBatchSink");
+		case SCDC_SINK_BATCH_FUNCTION:
+			return psprintf("ForeachBatchSink[%s]", q->sink);
+		case SCDC_SINK_FOREACH:
+			return psprintf("ForeachWriterSink[%s]", q->sink);
+	}
+	return NULL;
+}
+
+const char *
+scdc_sink_guarantee(const ScdcQuery *q)
+{
+	if (scdc_sink_is_foreign(q) && q->progress_table == NULL)
+		return "at least once";
+	return "exactly once";
+}

@@ -1,0 +1,43 @@
+/*-------------------------------------------------------------------------
+ *
+ * sink.h
+ *	  Where the rows of a batch go: a relation, SQL commands, or functions.
+ *
+ * Everything runs through the executor, in the batch's transaction, as the
+ * query's owner with the search_path of the one who started it.
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef SCDC_SINK_H
+#define SCDC_SINK_H
+
+#include "access/tupdesc.h"
+#include "utils/tuplestore.h"
+
+#include "jobs/query.h"
+
+/*
+ * Checks query and sink against what "batch" looks like, at stream_start and
+ * before each batch; with create, a sink that is missing is made, and the
+ * query's sink is replaced by its qualified name.  Raises 42P01, 42703, 42804,
+ * 42501, 42P10, 0A000 as stream_start does.
+ */
+extern void scdc_sink_check(ScdcQuery *query, TupleDesc batch, bool create);
+
+/* Tells foreach_batch's SQL from a function's name; sets the query's sink_kind and sink. */
+extern void scdc_sink_resolve(ScdcQuery *query);
+
+/* Writes one batch; returns how many rows went out, -1 if nobody knows. */
+extern int64 scdc_sink_write(const ScdcQuery *query, TupleDesc batch, Tuplestorestate *rows, int64 nrows, int64 batch_id);
+
+/* Puts the plan of the query, line by line, with "batch" empty. */
+extern void scdc_sink_explain(const ScdcQuery *query, TupleDesc batch, Tuplestorestate *lines, TupleDesc line);
+
+/* A name for the progress record, and what it guarantees. */
+extern char *scdc_sink_description(const ScdcQuery *query);
+extern const char *scdc_sink_guarantee(const ScdcQuery *query);
+
+/* Is the relation, or any part of it, on another server? */
+extern bool scdc_sink_is_foreign(const ScdcQuery *query);
+
+#endif							/* SCDC_SINK_H */

@@ -1,0 +1,174 @@
+/*-------------------------------------------------------------------------
+ *
+ * work.c
+ *	  Rows on their way through a job (see work.h).
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/htup_details.h"
+#include "catalog/pg_collation.h"
+#include "catalog/pg_type.h"
+#include "common/hashfn.h"
+#include "utils/builtins.h"
+#include "utils/lsyscache.h"
+#include "utils/typcache.h"
+
+#include "jobs/failure.h"
+#include "jobs/work.h"
+
+ScdcWork *
+scdc_work_create(TupleDesc visible, TupleDesc hidden, bool text_versions)
+{
+	ScdcWork   *w = palloc0(sizeof(ScdcWork));
+	int			nhidden = hidden ? hidden->natts : 0;
+	int			n = visible->natts;
+	Oid			version_type = text_versions ? TEXTOID : INT8OID;
+
+	w->text_versions = text_versions;
+	w->hash = 1;
+	w->seq = 2;
+	w->rank = 3;
+	w->change_type = SCDC_WORK_FIRST + n + 1;
+	w->version = SCDC_WORK_FIRST + n + 2;
+	w->timestamp = SCDC_WORK_FIRST + n + 3;
+
+	w->batch = CreateTemplateTupleDesc(n + 3);
+	for (int i = 1; i <= n; i++)
+		TupleDescCopyEntry(w->batch, i, visible, i);
+	TupleDescInitEntry(w->batch, n + 1, "_change_type", TEXTOID, -1, 0);
+	TupleDescInitEntry(w->batch, n + 2, "_commit_version", version_type, -1, 0);
+	if (text_versions)
+		TupleDescInitEntryCollation(w->batch, n + 2, C_COLLATION_OID);
+	TupleDescInitEntry(w->batch, n + 3, "_commit_timestamp", TIMESTAMPTZOID, -1, 0);
+
+	w->desc = CreateTemplateTupleDesc(SCDC_WORK_FIRST + n + 3 + nhidden);
+	TupleDescInitEntry(w->desc, w->hash, "hash", INT8OID, -1, 0);
+	TupleDescInitEntry(w->desc, w->seq, "seq", INT8OID, -1, 0);
+	TupleDescInitEntry(w->desc, w->rank, "rank", INT4OID, -1, 0);
+	for (int i = 1; i <= n + 3; i++)
+		TupleDescCopyEntry(w->desc, SCDC_WORK_FIRST + i, w->batch, i);
+	for (int i = 1; i <= nhidden; i++)
+		TupleDescCopyEntry(w->desc, SCDC_WORK_FIRST + n + 3 + i, hidden, i);
+
+	w->labels[SCDC_CHANGE_DELETE] = CStringGetTextDatum("delete");
+	w->labels[SCDC_CHANGE_INSERT] = CStringGetTextDatum("insert");
+	w->labels[SCDC_CHANGE_UPDATE_PREIMAGE] = CStringGetTextDatum("update_preimage");
+	w->labels[SCDC_CHANGE_UPDATE_POSTIMAGE] = CStringGetTextDatum("update_postimage");
+	return w;
+}
+
+void
+scdc_work_key_init(ScdcWork *work, ScdcWorkKey *key, AttrNumber attno, Oid collation)
+{
+	Form_pg_attribute att = TupleDescAttr(work->desc, attno - 1);
+	TypeCacheEntry *cache = lookup_type_cache(att->atttypid, TYPECACHE_EQ_OPR_FINFO | TYPECACHE_HASH_EXTENDED_PROC_FINFO);
+
+	if (!OidIsValid(cache->eq_opr_finfo.fn_oid))
+		ereport(ERROR,
+				(errcode(ERRCODE_UNDEFINED_FUNCTION),
+				 errmsg("could not identify an equality operator for type %s", format_type_be(att->atttypid))));
+	key->attno = attno;
+	key->collation = OidIsValid(collation) ? collation : get_typcollation(att->atttypid);
+	fmgr_info_copy(&key->equal, &cache->eq_opr_finfo, CurrentMemoryContext);
+	key->has_hash = OidIsValid(cache->hash_extended_proc_finfo.fn_oid);
+	if (key->has_hash)
+		fmgr_info_copy(&key->hash, &cache->hash_extended_proc_finfo, CurrentMemoryContext);
+}
+
+ScdcChangeType
+scdc_work_type(const ScdcWork *work, const Datum *values, const bool *isnull)
+{
+	text	   *label;
+
+	if (isnull[work->change_type - 1])
+		return SCDC_CHANGE_OTHER;
+	label = DatumGetTextPP(values[work->change_type - 1]);
+	for (int i = 0; i < (int) lengthof(work->labels); i++)
+	{
+		text	   *known = DatumGetTextPP(work->labels[i]);
+
+		if (VARSIZE_ANY_EXHDR(label) == VARSIZE_ANY_EXHDR(known) &&
+			memcmp(VARDATA_ANY(label), VARDATA_ANY(known), VARSIZE_ANY_EXHDR(known)) == 0)
+			return i;
+	}
+	return SCDC_CHANGE_OTHER;
+}
+
+void
+scdc_work_complete(ScdcWork *work, Datum *values, bool *isnull, int64 seq)
+{
+	uint64		hash = 0;
+	ScdcChangeType type = scdc_work_type(work, values, isnull);
+
+	for (int i = 0; i < work->nkeys; i++)
+	{
+		ScdcWorkKey *key = &work->keys[i];
+		uint64		one = 0;
+
+		/* a type without hash function contributes nothing: slow, but right */
+		if (!isnull[key->attno - 1] && key->has_hash)
+			one = DatumGetUInt64(FunctionCall2Coll(&key->hash, key->collation, values[key->attno - 1], Int64GetDatum(0)));
+		hash = hash_combine64(hash, one);
+	}
+	values[work->seq - 1] = Int64GetDatum(seq);
+	values[work->hash - 1] = Int64GetDatum((int64) hash);
+	values[work->rank - 1] = Int32GetDatum(type != SCDC_CHANGE_OTHER && scdc_change_is_delete_like(type) ? 0 : 1);
+	isnull[work->seq - 1] = isnull[work->hash - 1] = isnull[work->rank - 1] = false;
+}
+
+bool
+scdc_work_same_value(ScdcWork *work, ScdcWorkKey *key, HeapTuple a, HeapTuple b)
+{
+	bool		a_isnull,
+				b_isnull;
+	Datum		x = heap_getattr(a, key->attno, work->desc, &a_isnull);
+	Datum		y = heap_getattr(b, key->attno, work->desc, &b_isnull);
+
+	if (a_isnull || b_isnull)
+		return a_isnull && b_isnull;
+	return DatumGetBool(FunctionCall2Coll(&key->equal, key->collation, x, y));
+}
+
+bool
+scdc_work_same_identity(ScdcWork *work, HeapTuple a, HeapTuple b)
+{
+	for (int i = 0; i < work->nkeys; i++)
+		if (!scdc_work_same_value(work, &work->keys[i], a, b))
+			return false;
+	return true;
+}
+
+char *
+scdc_work_version_text(const ScdcWork *work, HeapTuple tuple)
+{
+	bool		isnull;
+	Datum		version = heap_getattr(tuple, work->version, work->desc, &isnull);
+
+	if (isnull)
+		return NULL;
+	return work->text_versions ? TextDatumGetCString(version) : psprintf(INT64_FORMAT, DatumGetInt64(version));
+}
+
+void
+scdc_work_contract_error(const ScdcWork *work, ScdcCollapseError error, HeapTuple tuple)
+{
+	const char *version = scdc_work_version_text(work, tuple);
+	bool		isnull;
+	Datum		label = heap_getattr(tuple, work->change_type, work->desc, &isnull);
+
+	scdc_stop_is_next();
+	if (error == SCDC_ERROR_MULTIPLE_CHANGES)
+		ereport(ERROR,
+				(errcode(ERRCODE_DATA_CORRUPTED),
+				 errmsg("a row has more than one change in version %s of the change log", version),
+				 errdetail("Error condition: CHANGELOG_CONTRACT_VIOLATION.UNEXPECTED_MULTIPLE_CHANGES_PER_ROW_VERSION."),
+				 errhint("Updates can be computed if each version has at most one delete and one insert for each row_id.")));
+	ereport(ERROR,
+			(errcode(ERRCODE_DATA_CORRUPTED),
+			 isnull ? errmsg("change type is null in version %s of the change log", version) :
+			 errmsg("unexpected change type \"%s\" in version %s of the change log", TextDatumGetCString(label), version),
+			 errdetail("Error condition: CHANGELOG_CONTRACT_VIOLATION.UNEXPECTED_CHANGE_TYPE."),
+			 errhint("Expected change types are \"insert\", \"delete\", \"update_preimage\" and \"update_postimage\".")));
+}

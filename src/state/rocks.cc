@@ -1,0 +1,327 @@
+/*-------------------------------------------------------------------------
+ *
+ * rocks.cc
+ *	  The border to RocksDB (see rocks.h).
+ *
+ * RocksDB may throw where memory runs out; an exception that reached the
+ * server's C would end the process, and with it the cluster.  So nothing but
+ * this file calls RocksDB, and every call is inside a try.  Its threads are
+ * started with all signals blocked: a handler of the server must never run in
+ * one of them.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include <pthread.h>
+#include <signal.h>
+#include <string.h>
+
+#include <exception>
+#include <memory>
+#include <new>
+#include <string>
+#include <vector>
+
+#include <rocksdb/cache.h>
+#include <rocksdb/db.h>
+#include <rocksdb/filter_policy.h>
+#include <rocksdb/table.h>
+#include <rocksdb/write_batch.h>
+
+#include "state/rocks.h"
+
+using rocksdb::Slice;
+using rocksdb::Status;
+
+struct Rocks
+{
+	std::unique_ptr<rocksdb::DB> db;
+	rocksdb::WriteBatch batch;
+};
+
+struct RocksScan
+{
+	std::string from;
+	std::string to;
+	Slice		upper;
+	std::unique_ptr<rocksdb::Iterator> it;
+	bool		started = false;
+};
+
+namespace
+{
+/* Blocks all signals while a thread may be started. */
+class SignalsBlocked
+{
+  public:
+	SignalsBlocked()
+	{
+		sigset_t	all;
+
+		sigfillset(&all);
+		pthread_sigmask(SIG_BLOCK, &all, &before_);
+	}
+	~SignalsBlocked() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+
+  private:
+	sigset_t	before_;
+};
+
+int
+fail(int what, const char *message, char **error)
+{
+	*error = strdup(message);
+	return what;
+}
+
+int
+fail(const Status &s, char **error)
+{
+	if (s.ok())
+		return ROCKS_OK;
+	if (s.IsNotFound())
+		return ROCKS_NOT_FOUND;
+	return fail(s.IsCorruption() ? ROCKS_DAMAGED : s.IsMemoryLimit() ? ROCKS_MEMORY : s.IsIOError() ? ROCKS_IO : ROCKS_OTHER,
+				s.ToString().c_str(), error);
+}
+
+/* Runs fn, and makes an error code of whatever it throws. */
+template <typename F>
+int
+guarded(char **error, F fn)
+{
+	*error = nullptr;
+	try
+	{
+		return fn();
+	}
+	catch (const std::bad_alloc &)
+	{
+		return fail(ROCKS_MEMORY, "out of memory", error);
+	}
+	catch (const std::exception &e)
+	{
+		return fail(ROCKS_OTHER, e.what(), error);
+	}
+	catch (...)
+	{
+		return fail(ROCKS_OTHER, "unknown exception", error);
+	}
+}
+
+rocksdb::Options
+options_for(size_t cache, size_t write_buffer)
+{
+	rocksdb::Options options;
+	rocksdb::BlockBasedTableOptions table;
+
+	options.create_if_missing = true;
+	options.compression = rocksdb::kLZ4Compression;
+	options.write_buffer_size = write_buffer / 2;
+	options.max_write_buffer_number = 2;
+	options.max_background_jobs = 2;
+	options.max_open_files = 128;
+	options.keep_log_file_num = 2;
+	options.max_log_file_size = 1024 * 1024;
+	options.stats_dump_period_sec = 0;
+	options.stats_persist_period_sec = 0;
+	options.paranoid_checks = true;
+	options.level_compaction_dynamic_level_bytes = true;
+
+	/* index and filter blocks count as cache: memory stays bounded however much there is */
+	table.block_cache = rocksdb::NewLRUCache(cache, 4);
+	table.cache_index_and_filter_blocks = true;
+	table.pin_l0_filter_and_index_blocks_in_cache = true;
+	table.block_size = 16 * 1024;
+	table.format_version = 5;
+	options.table_factory.reset(rocksdb::NewBlockBasedTableFactory(table));
+	return options;
+}
+}								/* namespace */
+
+int
+rocks_open(const char *path, size_t cache, size_t write_buffer, Rocks **db, char **error)
+{
+	return guarded(error, [&] {
+		SignalsBlocked blocked;
+		rocksdb::Options options = options_for(cache, write_buffer);
+		std::unique_ptr<Rocks> r(new Rocks);
+		rocksdb::DB *raw = nullptr;
+
+		options.env->SetBackgroundThreads(1, rocksdb::Env::LOW);
+		options.env->SetBackgroundThreads(1, rocksdb::Env::HIGH);
+		Status s = rocksdb::DB::Open(options, path, &raw);
+		if (!s.ok())
+			return fail(s, error);
+		r->db.reset(raw);
+		*db = r.release();
+		return static_cast<int>(ROCKS_OK);
+	});
+}
+
+void
+rocks_close(Rocks *db)
+{
+	char	   *error;
+
+	(void) guarded(&error, [&] {
+		SignalsBlocked blocked;
+
+		delete db;
+		return static_cast<int>(ROCKS_OK);
+	});
+	free(error);
+}
+
+int
+rocks_get(Rocks *db, const void *key, size_t len, char **value, size_t *value_len, char **error)
+{
+	return guarded(error, [&] {
+		std::string found;
+		Status s = db->db->Get(rocksdb::ReadOptions(), Slice(static_cast<const char *>(key), len), &found);
+
+		if (!s.ok())
+			return fail(s, error);
+		*value = static_cast<char *>(malloc(found.size() + 1));
+		if (*value == nullptr)
+			return fail(ROCKS_MEMORY, "out of memory", error);
+		memcpy(*value, found.data(), found.size());
+		*value_len = found.size();
+		return static_cast<int>(ROCKS_OK);
+	});
+}
+
+int
+rocks_put(Rocks *db, const void *key, size_t len, const void *value, size_t value_len, char **error)
+{
+	return guarded(error, [&] {
+		return fail(db->batch.Put(Slice(static_cast<const char *>(key), len),
+								  Slice(static_cast<const char *>(value), value_len)), error);
+	});
+}
+
+int
+rocks_delete(Rocks *db, const void *key, size_t len, char **error)
+{
+	return guarded(error, [&] { return fail(db->batch.Delete(Slice(static_cast<const char *>(key), len)), error); });
+}
+
+int
+rocks_delete_range(Rocks *db, const void *from, size_t from_len, const void *to, size_t to_len, char **error)
+{
+	return guarded(error, [&] {
+		return fail(db->batch.DeleteRange(Slice(static_cast<const char *>(from), from_len),
+										  Slice(static_cast<const char *>(to), to_len)), error);
+	});
+}
+
+size_t
+rocks_gathered(const Rocks *db)
+{
+	return db->batch.GetDataSize();
+}
+
+int
+rocks_write(Rocks *db, char **error)
+{
+	return guarded(error, [&] {
+		SignalsBlocked blocked;
+		Status s = db->db->Write(rocksdb::WriteOptions(), &db->batch);
+
+		db->batch.Clear();
+		return fail(s, error);
+	});
+}
+
+void
+rocks_discard(Rocks *db)
+{
+	db->batch.Clear();
+}
+
+int
+rocks_scan_begin(Rocks *db, const void *from, size_t from_len, const void *to, size_t to_len,
+				 RocksScan **scan, char **error)
+{
+	return guarded(error, [&] {
+		SignalsBlocked blocked;
+		std::unique_ptr<RocksScan> s(new RocksScan);
+		rocksdb::ReadOptions options;
+
+		s->from.assign(static_cast<const char *>(from), from_len);
+		s->to.assign(static_cast<const char *>(to), to_len);
+		s->upper = Slice(s->to);
+		options.iterate_upper_bound = &s->upper;
+		options.readahead_size = 256 * 1024;
+		options.fill_cache = false; /* each row is read once */
+		s->it.reset(db->db->NewIterator(options));
+		*scan = s.release();
+		return static_cast<int>(ROCKS_OK);
+	});
+}
+
+int
+rocks_scan_next(RocksScan *scan, const char **key, size_t *key_len, const char **value, size_t *value_len, char **error)
+{
+	return guarded(error, [&] {
+		if (scan->started)
+			scan->it->Next();
+		else
+			scan->it->Seek(scan->from);
+		scan->started = true;
+		if (!scan->it->Valid())
+		{
+			Status s = scan->it->status();
+
+			return s.ok() ? static_cast<int>(ROCKS_NOT_FOUND) : fail(s, error);
+		}
+		*key = scan->it->key().data();
+		*key_len = scan->it->key().size();
+		*value = scan->it->value().data();
+		*value_len = scan->it->value().size();
+		return static_cast<int>(ROCKS_OK);
+	});
+}
+
+void
+rocks_scan_end(RocksScan *scan)
+{
+	char	   *error;
+
+	(void) guarded(&error, [&] {
+		delete scan;
+		return static_cast<int>(ROCKS_OK);
+	});
+	free(error);
+}
+
+uint64_t
+rocks_property(Rocks *db, const char *name)
+{
+	char	   *error;
+	uint64_t	result = 0;
+
+	(void) guarded(&error, [&] {
+		if (!db->db->GetIntProperty(name, &result))
+			result = 0;
+		return static_cast<int>(ROCKS_OK);
+	});
+	free(error);
+	return result;
+}
+
+uint64_t
+rocks_files(Rocks *db)
+{
+	char	   *error;
+	uint64_t	result = 0;
+
+	(void) guarded(&error, [&] {
+		std::vector<rocksdb::LiveFileMetaData> files;
+
+		db->db->GetLiveFilesMetaData(&files);
+		result = files.size();
+		return static_cast<int>(ROCKS_OK);
+	});
+	free(error);
+	return result;
+}
