@@ -35,11 +35,11 @@
 #include "utils/resowner.h"
 #include "utils/snapmgr.h"
 #include "utils/syscache.h"
-#include "utils/timestamp.h"
 
 #include "capture/baseline.h"
 #include "capture/decode.h"
 #include "capture/wait.h"
+#include "clock.h"
 #include "ddl/ddl.h"
 #include "hooks.h"
 #include "jobs/slots.h"
@@ -102,7 +102,7 @@ scdc_hooks_tracking(bool baseline)
 static void
 wait_for_capture_to_note(ScdcCaptureEntry *entry, uint64 number)
 {
-	TimestampTz give_up = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), TRACKING_WAIT);
+	int64		give_up = scdc_clock_ms() + TRACKING_WAIT;
 
 	ConditionVariablePrepareToSleep(&entry->cv);
 	for (;;)
@@ -111,7 +111,7 @@ wait_for_capture_to_note(ScdcCaptureEntry *entry, uint64 number)
 
 		if (number > 0 ? pg_atomic_read_u64(&entry->baseline_served) >= number : entry->state == SCDC_CAPTURE_RUNNING)
 			break;
-		left = TimestampDifferenceMilliseconds(GetCurrentTimestamp(), give_up);
+		left = give_up - scdc_clock_ms();
 		if (left <= 0 || entry->state == SCDC_CAPTURE_FAILED)
 			break;
 		(void) ConditionVariableTimedSleep(&entry->cv, Min(left, 100), PG_WAIT_EXTENSION);

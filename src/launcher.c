@@ -18,8 +18,8 @@
 #include "storage/ipc.h"
 #include "utils/memutils.h"
 #include "utils/snapmgr.h"
-#include "utils/timestamp.h"
 
+#include "clock.h"
 #include "guc.h"
 #include "jobs/launch.h"
 #include "label.h"
@@ -80,7 +80,7 @@ launch_missing(void)
 		entry = scdc_entry_find(dboid);
 		if (entry && entry->state == SCDC_CAPTURE_FAILED)
 		{
-			long		ms = TimestampDifferenceMilliseconds(GetCurrentTimestamp(), entry->retry_at);
+			long		ms = entry->retry_at - scdc_clock_ms();
 
 			sleep = Min(sleep, Max(ms, 10));
 		}

@@ -52,7 +52,7 @@ typedef struct ScdcCaptureEntry
 	Oid			registry;		/* streamcdc.registry that the worker serves: after DROP and CREATE EXTENSION it is another */
 	bool		suspended;		/* do not start: DROP DATABASE and its like are at work */
 	int			failures;		/* in a row */
-	TimestampTz retry_at;		/* when FAILED may be launched again */
+	int64		retry_at;		/* scdc_clock_ms() from which on FAILED may be launched again */
 	int			sqlstate;		/* of the last failure */
 	char		error[400];		/* its message */
 	char		hint[200];

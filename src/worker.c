@@ -19,9 +19,9 @@
 #include "storage/procsignal.h"
 #include "tcop/tcopprot.h"
 #include "utils/guc.h"
-#include "utils/timestamp.h"
 #include "utils/wait_event.h"
 
+#include "clock.h"
 #include "guc.h"
 #include "jobs/slots.h"
 #include "worker.h"
@@ -134,7 +134,7 @@ scdc_capture_launch(Oid dboid, bool ignore_backoff, bool *no_slot)
 	ScdcCaptureEntry *entry = scdc_entry_get(dboid);
 	BackgroundWorker worker;
 	ScdcCaptureState before = SCDC_CAPTURE_NONE;
-	TimestampTz now = GetCurrentTimestamp();
+	int64		now = scdc_clock_ms();
 	bool		launch = false;
 
 	*no_slot = false;
@@ -155,7 +155,7 @@ scdc_capture_launch(Oid dboid, bool ignore_backoff, bool *no_slot)
 		entry->state = SCDC_CAPTURE_LAUNCHED;
 
 		/* one that the postmaster could not start would stay LAUNCHED for ever */
-		entry->retry_at = TimestampTzPlusMilliseconds(now, 30000);
+		entry->retry_at = now + 30000;
 		launch = true;
 	}
 	LWLockRelease(scdc_shared->lock);
@@ -182,7 +182,7 @@ void
 scdc_capture_suspend(Oid dboid)
 {
 	ScdcCaptureEntry *entry = scdc_entry_get(dboid);
-	TimestampTz give_up = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), 10000);
+	int64		give_up = scdc_clock_ms() + 10000;
 
 	if (entry == NULL)
 		return;
@@ -209,7 +209,7 @@ scdc_capture_suspend(Oid dboid)
 			kill(pid, SIGTERM);
 		if (baseline_pid != 0)
 			kill(baseline_pid, SIGTERM);
-		if (GetCurrentTimestamp() >= give_up)
+		if (scdc_clock_ms() >= give_up)
 			break;
 		(void) ConditionVariableTimedSleep(&entry->cv, 100, PG_WAIT_EXTENSION);
 	}

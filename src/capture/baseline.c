@@ -39,6 +39,7 @@
 
 #include "capture/baseline.h"
 #include "capture/collect.h"
+#include "clock.h"
 #include "jobs/slots.h"
 #include "log/changelog.h"
 #include "log/image.h"
@@ -57,7 +58,7 @@ StaticAssertDecl(sizeof(ScdcBaselineTask) <= BGW_EXTRALEN, "baseline task fits i
 
 static bool look = true;		/* is there a stream without baseline? */
 static int	failures = 0;
-static TimestampTz retry_at = 0;
+static int64 retry_at = 0;		/* scdc_clock_ms() before which no attempt is made; 0: none has failed */
 
 void
 scdc_baseline_look(void)
@@ -72,13 +73,13 @@ scdc_baseline_delay(void)
 		return -1;
 	if (retry_at == 0)
 		return 1000;			/* the worker sets our latch when it ends */
-	return Max(10, TimestampDifferenceMilliseconds(GetCurrentTimestamp(), retry_at));
+	return Max(10, retry_at - scdc_clock_ms());
 }
 
 static void
 back_off(void)
 {
-	retry_at = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), Min(60000, 10 << Min(failures, 13)));
+	retry_at = scdc_clock_ms() + Min(60000, 10 << Min(failures, 13));
 	failures++;
 }
 
@@ -159,7 +160,7 @@ streams_to_copy(const ScdcVisibility *v, Snapshot snapshot, bool *waiting)
 static bool
 hand_over(ScdcCaptureEntry *entry, Snapshot snapshot, int64 attempt)
 {
-	TimestampTz give_up = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), IMPORT_TIMEOUT);
+	int64		give_up = scdc_clock_ms() + IMPORT_TIMEOUT;
 	char	   *name = ExportSnapshot(snapshot);
 	BackgroundWorker worker;
 	ScdcBaselineTask task = {.dboid = MyDatabaseId, .attempt = attempt};
@@ -189,7 +190,7 @@ hand_over(ScdcCaptureEntry *entry, Snapshot snapshot, int64 attempt)
 	}
 
 	ConditionVariablePrepareToSleep(&entry->cv);
-	while (phase_of(entry) == SCDC_BASELINE_EXPORTED && GetCurrentTimestamp() < give_up)
+	while (phase_of(entry) == SCDC_BASELINE_EXPORTED && scdc_clock_ms() < give_up)
 		(void) ConditionVariableTimedSleep(&entry->cv, 100, PG_WAIT_EXTENSION);
 	ConditionVariableCancelSleep();
 	if (phase_of(entry) == SCDC_BASELINE_IMPORTED)
@@ -367,7 +368,7 @@ advance(ScdcCaptureEntry *entry)
 		case SCDC_BASELINE_NONE:
 			break;
 	}
-	if (retry_at != 0 && GetCurrentTimestamp() < retry_at)
+	if (retry_at != 0 && scdc_clock_ms() < retry_at)
 		return ended;
 	retry_at = 0;
 	return begin_attempt(entry) || ended;

@@ -42,6 +42,7 @@
 #include "capture/spool.h"
 #include "capture/streamed.h"
 #include "capture/wait.h"
+#include "clock.h"
 #include "guc.h"
 #include "jobs/slots.h"
 #include "label.h"
@@ -64,7 +65,7 @@ static ScdcCaptureEntry *entry;
 static char slot_name[NAMEDATALEN];
 
 static XLogRecPtr stored_position;	/* newest committed */
-static TimestampTz stored_at;
+static int64 stored_at;			/* scdc_clock_ms() */
 
 /* Positions that wait until the commit which stored them is flushed. */
 typedef struct Unconfirmed
@@ -117,8 +118,7 @@ publish_failure(ErrorData *e)
 	entry->sqlstate = e->sqlerrcode;
 	strlcpy(entry->error, e->message ? e->message : "", sizeof(entry->error));
 	strlcpy(entry->hint, e->hint ? e->hint : "", sizeof(entry->hint));
-	entry->retry_at = TimestampTzPlusMilliseconds(GetCurrentTimestamp(),
-												  Min(60000, 500 << Min(entry->failures, 10)));
+	entry->retry_at = scdc_clock_ms() + Min(60000, 500 << Min(entry->failures, 10));
 	entry->failures++;
 	LWLockRelease(scdc_shared->lock);
 }
@@ -274,7 +274,7 @@ store(void)
 
 	wake_jobs();
 	stored_position = position;
-	stored_at = GetCurrentTimestamp();
+	stored_at = scdc_clock_ms();
 	newest_unconfirmed.commit_end = XactLastCommitEnd;
 	newest_unconfirmed.position = position;
 	if (oldest_unconfirmed.commit_end == 0)
@@ -752,8 +752,8 @@ static void
 capture_loop(void)
 {
 	MemoryContext pass_cxt = AllocSetContextCreate(CurrentMemoryContext, "streamcdc capture pass", ALLOCSET_DEFAULT_SIZES);
-	TimestampTz checked = 0;
-	TimestampTz looked = GetCurrentTimestamp();
+	int64		checked = 0;
+	int64		looked = scdc_clock_ms();
 	XLogRecPtr	last_upto = InvalidXLogRecPtr;
 
 	for (;;)
@@ -780,7 +780,7 @@ capture_loop(void)
 			uint64		moved = scdc_slot_read_upto() - stored_position;
 
 			if (moved >= POSITION_WAL ||
-				(TimestampDifferenceExceeds(stored_at, GetCurrentTimestamp(), POSITION_INTERVAL) &&
+				(scdc_clock_ms() - stored_at >= POSITION_INTERVAL &&
 				 scdc_slot_saw_foreign_wal()))
 				store();
 		}
@@ -795,10 +795,10 @@ capture_loop(void)
 		pgstat_report_stat(false);
 
 		if (look_at_tables || scdc_decode_take_message() ||
-			TimestampDifferenceExceeds(looked, GetCurrentTimestamp(), LOOK_INTERVAL))
+			scdc_clock_ms() - looked >= LOOK_INTERVAL)
 		{
 			look_at_tables = false;
-			looked = GetCurrentTimestamp();
+			looked = scdc_clock_ms();
 			load_streams();
 			registry_changed = true;
 		}
@@ -826,9 +826,9 @@ capture_loop(void)
 		}
 		if (scdc_baseline_advance(entry))
 			load_streams();
-		if (TimestampDifferenceExceeds(checked, GetCurrentTimestamp(), 1000))
+		if (scdc_clock_ms() - checked >= 1000)
 		{
-			checked = GetCurrentTimestamp();
+			checked = scdc_clock_ms();
 			if (holds_too_much_wal())
 				return;
 		}
@@ -894,7 +894,7 @@ capture(void)
 	scdc_streamed_init();
 	scdc_collect_init();
 	scdc_slot_open(slot_name, stored_position);
-	stored_at = GetCurrentTimestamp();
+	stored_at = scdc_clock_ms();
 	pg_atomic_write_u64(&entry->confirmed, MyReplicationSlot->data.confirmed_flush);
 	begin_write();
 	scdc_inbox_note_left_over();

@@ -13,10 +13,10 @@
 #include "miscadmin.h"
 #include "pgstat.h"
 #include "utils/snapmgr.h"
-#include "utils/timestamp.h"
 
 #include "capture/capture.h"
 #include "capture/wait.h"
+#include "clock.h"
 #include "log/catalog.h"
 #include "log/rows.h"
 #include "shmem.h"
@@ -104,7 +104,7 @@ ScdcWaitResult
 scdc_wait_captured(XLogRecPtr target, long timeout, char **reason)
 {
 	ScdcCaptureEntry *entry = scdc_entry_find(MyDatabaseId);
-	TimestampTz give_up = timeout > 0 ? TimestampTzPlusMilliseconds(GetCurrentTimestamp(), timeout) : 0;
+	int64		give_up = scdc_clock_ms() + timeout;
 	ScdcWaitResult result = SCDC_WAIT_TIMEOUT;
 	int			sqlstate;
 	char	   *hint;
@@ -149,7 +149,7 @@ scdc_wait_captured(XLogRecPtr target, long timeout, char **reason)
 		}
 		if (timeout > 0)
 		{
-			left = TimestampDifferenceMilliseconds(GetCurrentTimestamp(), give_up);
+			left = give_up - scdc_clock_ms();
 			if (left <= 0)
 				break;
 			left = Min(left, 1000);

@@ -43,8 +43,8 @@
 
 #include "capture/baseline.h"
 #include "capture/capture.h"
-#include "capture/decode.h"
 #include "capture/wait.h"
+#include "clock.h"
 #include "guc.h"
 #include "hooks.h"
 #include "log/catalog.h"
@@ -691,7 +691,7 @@ streamcdc_sync(PG_FUNCTION_ARGS)
 {
 	XLogRecPtr	target;
 	long		timeout = 10000;
-	TimestampTz give_up;
+	int64		give_up;
 	char	   *reason;
 	char	   *table_name = NULL;
 	ScdcCaptureEntry *entry;
@@ -716,7 +716,7 @@ streamcdc_sync(PG_FUNCTION_ARGS)
 				 errhint("Commit first.")));
 
 	target = scdc_wal_target();
-	give_up = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), timeout);
+	give_up = scdc_clock_ms() + timeout;
 	if (!is_anything_captured())
 		PG_RETURN_LSN(target);	/* nothing is missing */
 
@@ -744,7 +744,7 @@ streamcdc_sync(PG_FUNCTION_ARGS)
 	entry = scdc_entry_get(MyDatabaseId);
 	while (!baselines_complete(&table_name))
 	{
-		long		left = TimestampDifferenceMilliseconds(GetCurrentTimestamp(), give_up);
+		long		left = give_up - scdc_clock_ms();
 
 		if (left <= 0)
 		{

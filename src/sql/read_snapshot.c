@@ -31,6 +31,7 @@
 
 #include "capture/baseline.h"
 #include "capture/wait.h"
+#include "clock.h"
 #include "guc.h"
 #include "log/catalog.h"
 #include "log/definition.h"
@@ -208,7 +209,7 @@ wait_for_capture(const ScdcTarget *target)
 
 /* Waits until the baseline is complete, the deadline has come, or the stream has ended. */
 static void
-wait_for_baseline(const ScdcTarget *target, TimestampTz deadline)
+wait_for_baseline(const ScdcTarget *target, int64 deadline)
 {
 	ScdcCaptureEntry *entry = scdc_entry_find(MyDatabaseId);
 
@@ -226,7 +227,7 @@ wait_for_baseline(const ScdcTarget *target, TimestampTz deadline)
 			break;
 		if (entry)
 			check_worker(target, entry);
-		left = TimestampDifferenceMilliseconds(GetCurrentTimestamp(), deadline);
+		left = deadline - scdc_clock_ms();
 		if (left <= 0)
 			break;
 		left = Min(left, BASELINE_POLL_INTERVAL);
@@ -280,7 +281,7 @@ check_not_own_tracking(const ScdcTarget *target)
 static Snapshot
 wait_and_take_snapshot(ScdcTarget *target)
 {
-	TimestampTz deadline = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), scdc_read_timeout);
+	int64		deadline = scdc_clock_ms() + scdc_read_timeout;
 	bool		live = target->stream->state == SCDC_STATE_LIVE;
 	bool		wait = live;
 	Snapshot	snapshot;
