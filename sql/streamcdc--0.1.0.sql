@@ -103,6 +103,15 @@ CREATE TABLE streamcdc.schemas (
 CREATE UNIQUE INDEX schemas_id ON streamcdc.schemas (stream_id, schema_number, attnum);
 COMMENT ON TABLE streamcdc.schemas IS 'which columns a table had, and how its row images are laid out';
 
+-- the server forgets it when the table is rewritten; NULL is not noted
+CREATE TABLE streamcdc.missing_values (
+	stream_id bigint NOT NULL,
+	attnum int2 NOT NULL,
+	value text NOT NULL
+);
+CREATE UNIQUE INDEX missing_values_id ON streamcdc.missing_values (stream_id, attnum);
+COMMENT ON TABLE streamcdc.missing_values IS 'what rows have in a column that was added after they were written';
+
 CREATE TABLE streamcdc.blocks (
 	stream_id bigint NOT NULL,
 	first_version bigint NOT NULL,
@@ -234,6 +243,7 @@ ALTER TABLE streamcdc.streams REPLICA IDENTITY NOTHING;
 ALTER TABLE streamcdc.definitions REPLICA IDENTITY NOTHING;
 ALTER TABLE streamcdc.baselines REPLICA IDENTITY NOTHING;
 ALTER TABLE streamcdc.schemas REPLICA IDENTITY NOTHING;
+ALTER TABLE streamcdc.missing_values REPLICA IDENTITY NOTHING;
 ALTER TABLE streamcdc.blocks REPLICA IDENTITY NOTHING;
 ALTER TABLE streamcdc.slots REPLICA IDENTITY NOTHING;
 ALTER TABLE streamcdc.positions REPLICA IDENTITY NOTHING;

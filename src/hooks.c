@@ -48,6 +48,7 @@
 #include "log/definition.h"
 #include "log/rows.h"
 #include "shmem.h"
+#include "sql/added_column.h"
 #include "worker.h"
 
 static ProcessUtility_hook_type prev_process_utility = NULL;
@@ -158,7 +159,8 @@ is_installed(void)
 	return OidIsValid(scdc_table_oid(SCDC_STREAMS)) && OidIsValid(scdc_index_oid("streams_relid")) &&
 		OidIsValid(scdc_table_oid(SCDC_REGISTRY)) && OidIsValid(scdc_index_oid("registry_relid")) &&
 		OidIsValid(scdc_table_oid(SCDC_DEFINITIONS)) && OidIsValid(scdc_index_oid("definitions_stream")) &&
-		OidIsValid(scdc_index_oid("definitions_table"));
+		OidIsValid(scdc_index_oid("definitions_table")) &&
+		OidIsValid(scdc_table_oid(SCDC_MISSING_VALUES)) && OidIsValid(scdc_index_oid("missing_values_id"));
 }
 
 /* Our part of somebody's command: if it fails, the command must not. */
@@ -372,6 +374,25 @@ before_drop_table(DropStmt *stmt)
 	}
 }
 
+static bool
+adds_column(Node *command)
+{
+	ListCell   *lc;
+
+	if (!IsA(command, AlterTableStmt))
+		return false;
+	foreach(lc, ((AlterTableStmt *) command)->cmds)
+		if (((AlterTableCmd *) lfirst(lc))->subtype == AT_AddColumn)
+			return true;
+	return false;
+}
+
+static void
+note_added_columns(Oid relid)
+{
+	scdc_added_columns_note();
+}
+
 static void
 process_utility(PlannedStmt *pstmt, const char *queryString, bool readOnlyTree, ProcessUtilityContext context,
 				ParamListInfo params, QueryEnvironment *queryEnv, DestReceiver *dest, QueryCompletion *qc)
@@ -381,6 +402,7 @@ process_utility(PlannedStmt *pstmt, const char *queryString, bool readOnlyTree, 
 	((TransactionStmt *) pstmt->utilityStmt)->kind == TRANS_STMT_COMMIT_PREPARED;
 	ScdcCommand *command;
 	bool		renames = renames_tables(pstmt->utilityStmt);
+	bool		adds = adds_column(pstmt->utilityStmt);
 
 	if (OidIsValid(dboid))
 	{
@@ -406,6 +428,8 @@ process_utility(PlannedStmt *pstmt, const char *queryString, bool readOnlyTree, 
 		scdc_state_remove_all(dboid);
 	if (renames && is_installed())
 		run_guarded(note_names, InvalidOid, "a table has another name");
+	if (adds && is_installed())
+		run_guarded(note_added_columns, InvalidOid, "columns were added");
 	if (commits_prepared)
 	{
 		/* no transaction of this session commits with it, so at_commit does not see it */

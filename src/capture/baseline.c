@@ -309,7 +309,7 @@ static void
 tell_sessions(ScdcCaptureEntry *entry)
 {
 	static uint64 seen = 0;
-	static TimestampTz seen_at = 0;
+	static int64 seen_at = 0;
 	uint64		asked = pg_atomic_read_u64(&entry->baseline_asked); /* before the snapshot is taken */
 	Snapshot	snapshot;
 	ListCell   *lc;
@@ -320,9 +320,9 @@ tell_sessions(ScdcCaptureEntry *entry)
 	if (asked != seen)
 	{
 		seen = asked;
-		seen_at = GetCurrentTimestamp();
+		seen_at = scdc_clock_ms();
 	}
-	else if (TimestampDifferenceExceeds(seen_at, GetCurrentTimestamp(), TELL_TIME))
+	else if (scdc_clock_ms() - seen_at >= TELL_TIME)
 		return;
 
 	StartTransactionCommand();

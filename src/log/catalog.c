@@ -65,6 +65,15 @@ enum
 	Natts_baselines = Anum_baselines_row_count
 };
 
+/* columns of streamcdc.missing_values */
+enum
+{
+	Anum_missing_stream_id = 1,
+	Anum_missing_attnum,
+	Anum_missing_value,
+	Natts_missing = Anum_missing_value
+};
+
 /* columns of streamcdc.slots */
 enum
 {
@@ -359,6 +368,57 @@ scdc_baseline_delete(const ScdcBaseline *b)
 	table_close(rel, NoLock);
 }
 
+static bool
+take_value(Relation rel, HeapTuple tuple, Datum *values, bool *isnull, void *arg)
+{
+	*(char **) arg = TextDatumGetCString(values[Anum_missing_value - 1]);
+	return false;
+}
+
+char *
+scdc_missing_read(int64 stream_id, AttrNumber attnum, Snapshot snapshot)
+{
+	ScanKeyData key[2];
+	char	   *value = NULL;
+
+	ScanKeyInit(&key[0], Anum_missing_stream_id, BTEqualStrategyNumber, F_INT8EQ, Int64GetDatum(stream_id));
+	ScanKeyInit(&key[1], Anum_missing_attnum, BTEqualStrategyNumber, F_INT2EQ, Int16GetDatum(attnum));
+	scdc_rows_scan(SCDC_MISSING_VALUES, "missing_values_id", 2, key, false, snapshot, take_value, &value);
+	return value;
+}
+
+void
+scdc_missing_insert(int64 stream_id, AttrNumber attnum, const char *value)
+{
+	Relation	rel = scdc_table_open(SCDC_MISSING_VALUES, RowExclusiveLock);
+	Datum		values[Natts_missing];
+	bool		isnull[Natts_missing] = {0};
+
+	values[Anum_missing_stream_id - 1] = Int64GetDatum(stream_id);
+	values[Anum_missing_attnum - 1] = Int16GetDatum(attnum);
+	values[Anum_missing_value - 1] = CStringGetTextDatum(value);
+	scdc_row_insert(rel, values, isnull);
+	table_close(rel, NoLock);
+}
+
+static bool
+delete_value(Relation rel, HeapTuple tuple, Datum *values, bool *isnull, void *arg)
+{
+	ItemPointerData tid = tuple->t_self;
+
+	scdc_row_delete(rel, &tid);
+	return true;
+}
+
+static void
+delete_missing_values(int64 stream_id, Snapshot snapshot)
+{
+	ScanKeyData key[1];
+
+	ScanKeyInit(&key[0], Anum_missing_stream_id, BTEqualStrategyNumber, F_INT8EQ, Int64GetDatum(stream_id));
+	scdc_rows_scan(SCDC_MISSING_VALUES, "missing_values_id", 1, key, false, snapshot, delete_value, NULL);
+}
+
 void
 scdc_stream_delete_log(int64 stream_id, Snapshot snapshot)
 {
@@ -368,6 +428,7 @@ scdc_stream_delete_log(int64 stream_id, Snapshot snapshot)
 	if (scdc_changelog_last(stream_id, snapshot, &last))
 		scdc_changelog_delete(stream_id);
 	scdc_schema_delete(stream_id, 0);
+	delete_missing_values(stream_id, snapshot);
 	if (baseline)
 		scdc_baseline_delete(baseline);
 }

@@ -92,7 +92,14 @@ extern List *scdc_baseline_list(int64 attempt, Snapshot snapshot);
 extern void scdc_baseline_insert(const ScdcBaseline *baseline);
 extern void scdc_baseline_delete(const ScdcBaseline *baseline);
 
-/* Deletes what there is of an ended stream but its row: blocks, schemas, baseline. */
+/*
+ * The value, as text, of a column that was added after rows of the stream were
+ * written, in those rows; NULL if nothing is known, or it is NULL.
+ */
+extern char *scdc_missing_read(int64 stream_id, AttrNumber attnum, Snapshot snapshot);
+extern void scdc_missing_insert(int64 stream_id, AttrNumber attnum, const char *value);
+
+/* Deletes what there is of an ended stream but its row: blocks, schemas, missing values, baseline. */
 extern void scdc_stream_delete_log(int64 stream_id, Snapshot snapshot);
 
 /* The registry; both call CacheInvalidateRelcacheByRelid, without which decoding would not notice. */

@@ -30,6 +30,7 @@ static const char *const table_names[] = {
 	[SCDC_DEFINITIONS] = "definitions",
 	[SCDC_BASELINES] = "baselines",
 	[SCDC_SCHEMAS] = "schemas",
+	[SCDC_MISSING_VALUES] = "missing_values",
 	[SCDC_BLOCKS] = "blocks",
 	[SCDC_SLOTS] = "slots",
 	[SCDC_POSITIONS] = "positions",

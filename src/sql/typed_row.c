@@ -27,9 +27,11 @@
 #include "utils/builtins.h"
 #include "utils/lsyscache.h"
 #include "utils/memutils.h"
+#include "utils/snapmgr.h"
 #include "utils/syscache.h"
 #include "utils/typcache.h"
 
+#include "log/catalog.h"
 #include "sql/json_row.h"
 #include "sql/old_text.h"
 #include "sql/typed_row.h"
@@ -139,13 +141,31 @@ scdc_typed_rows_column(const ScdcTypedRows *typed)
 	return typed->column;
 }
 
-/* Value of an attribute that rows of the schema do not have. */
+/*
+ * Value of an attribute that rows of the schema do not have.  It was noted when
+ * the column was added, unless that has not been committed when we read.
+ */
 static void
-constant_init(TypedColumn *tc, TupleDesc table, int attno)
+constant_init(TypedColumn *tc, int64 stream_id, TupleDesc table, int attno)
 {
+	Snapshot	snapshot = RegisterSnapshot(GetLatestSnapshot());
+	char	   *text = scdc_missing_read(stream_id, attno + 1, snapshot);
+
+	UnregisterSnapshot(snapshot);
 	tc->kind = TYPED_CONSTANT;
 	tc->isnull = true;
-	if (table && attno < table->natts)
+	if (text)
+	{
+		int32		typmod = tc->att->atttypmod;
+		Oid			base = getBaseTypeAndTypmod(tc->att->atttypid, &typmod);
+		Oid			input,
+					param;
+
+		getTypeInputInfo(base, &input, &param);
+		tc->value = OidInputFunctionCall(input, text, param, typmod);
+		tc->isnull = false;
+	}
+	else if (table && attno < table->natts)
 		tc->value = getmissingattr(table, attno + 1, &tc->isnull);
 }
 
@@ -240,7 +260,7 @@ column_init(ScdcTypedRows *typed, TypedColumn *tc, int i, const ScdcSchema *sche
 	}
 	if (attno >= schema->ncolumns)
 	{
-		constant_init(tc, typed->table, attno);
+		constant_init(tc, schema->stream_id, typed->table, attno);
 		return;
 	}
 	column = &schema->columns[attno];
