@@ -20,6 +20,7 @@
 #include "catalog/pg_index.h"
 #include "catalog/pg_namespace.h"
 #include "catalog/pg_publication_rel.h"
+#include "catalog/pg_subscription_rel.h"
 #include "catalog/pg_type.h"
 #include "commands/sequence.h"
 #include "commands/tablecmds.h"
@@ -154,6 +155,36 @@ check_publications(Relation rel)
 	}
 	systable_endscan(scan);
 	table_close(pubrel, AccessShareLock);
+}
+
+/*
+ * Does a subscription write into the table, and find its rows by the REPLICA
+ * IDENTITY index only?  With REPLICA IDENTITY FULL it would find no index at
+ * all, and stop.
+ */
+static void
+check_subscriptions(Relation rel)
+{
+	Relation	subrel;
+	ScanKeyData key[1];
+	SysScanDesc scan;
+	bool		subscribed;
+
+	if (rel->rd_rel->relreplident != REPLICA_IDENTITY_INDEX || OidIsValid(RelationGetPrimaryKeyIndex(rel)))
+		return;
+	subrel = table_open(SubscriptionRelRelationId, AccessShareLock);
+	ScanKeyInit(&key[0], Anum_pg_subscription_rel_srrelid, BTEqualStrategyNumber, F_OIDEQ,
+				ObjectIdGetDatum(RelationGetRelid(rel)));
+	scan = systable_beginscan(subrel, SubscriptionRelSrrelidSrsubidIndexId, true, NULL, 1, key);
+	subscribed = HeapTupleIsValid(systable_getnext(scan));
+	systable_endscan(scan);
+	table_close(subrel, AccessShareLock);
+	if (subscribed)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("cannot track table \"%s\"", RelationGetRelationName(rel)),
+				 errdetail("A subscription writes into it and finds rows by the REPLICA IDENTITY index, which the REPLICA IDENTITY FULL that tracking needs would take from it."),
+				 errhint("Add a primary key: ALTER TABLE ... ADD PRIMARY KEY USING INDEX ...")));
 }
 
 static void
@@ -402,6 +433,7 @@ streamcdc_track(PG_FUNCTION_ARGS)
 	must_be_owner(relid);
 	check_columns(rel);
 	check_publications(rel);
+	check_subscriptions(rel);
 	choose_identity(rel, columns, &stream);
 
 	/* until our transaction ends, this keeps a worker with nothing to do from ending */
