@@ -238,6 +238,15 @@ ALTER TABLE streamcdc.queries REPLICA IDENTITY NOTHING;
 ALTER TABLE streamcdc.runs REPLICA IDENTITY NOTHING;
 ALTER TABLE streamcdc.batches REPLICA IDENTITY NOTHING;
 ALTER TABLE streamcdc.progress REPLICA IDENTITY NOTHING;
+-- numbers of origins are used again, so each row says from where in WAL on it holds
+CREATE TABLE streamcdc.origins (
+	origin_id int4 NOT NULL,
+	since pg_lsn NOT NULL,
+	name text NOT NULL
+);
+CREATE UNIQUE INDEX origins_id ON streamcdc.origins (origin_id, since);
+COMMENT ON TABLE streamcdc.origins IS 'names of the replication origins of captured transactions';
+
 ALTER TABLE streamcdc.registry REPLICA IDENTITY NOTHING;
 ALTER TABLE streamcdc.streams REPLICA IDENTITY NOTHING;
 ALTER TABLE streamcdc.definitions REPLICA IDENTITY NOTHING;
@@ -246,6 +255,7 @@ ALTER TABLE streamcdc.schemas REPLICA IDENTITY NOTHING;
 ALTER TABLE streamcdc.missing_values REPLICA IDENTITY NOTHING;
 ALTER TABLE streamcdc.blocks REPLICA IDENTITY NOTHING;
 ALTER TABLE streamcdc.slots REPLICA IDENTITY NOTHING;
+ALTER TABLE streamcdc.origins REPLICA IDENTITY NOTHING;
 ALTER TABLE streamcdc.positions REPLICA IDENTITY NOTHING;
 ALTER TABLE streamcdc.inbox REPLICA IDENTITY NOTHING;
 ALTER TABLE streamcdc.changelogs REPLICA IDENTITY NOTHING;

@@ -237,6 +237,29 @@ wake_jobs(void)
 		scdc_slots_wake_all(MyDatabaseId);
 }
 
+/* What origins are called is known now; later their numbers may mean others. */
+static void
+note_origins(void)
+{
+	List	   *seen = scdc_collect_origins();
+	Snapshot	snapshot;
+	ListCell   *lc;
+
+	if (seen == NIL)
+		return;
+	snapshot = RegisterSnapshot(GetLatestSnapshot());
+	foreach(lc, seen)
+	{
+		ScdcOriginSeen *s = lfirst(lc);
+		char	   *name;
+
+		if (replorigin_by_oid((RepOriginId) s->origin, true, &name))
+			scdc_origin_note(s->origin, s->lsn, name, snapshot);
+	}
+	UnregisterSnapshot(snapshot);
+	list_free_deep(seen);
+}
+
 /* Writes what was collected, and how far WAL has been read. */
 static void
 store(void)
@@ -262,6 +285,7 @@ store(void)
 	table_close(blocks, NoLock);
 	give_up_stalled(stalled);
 	scdc_inbox_clean(position);
+	note_origins();
 	positions = scdc_table_open(SCDC_POSITIONS, RowExclusiveLock);
 	scdc_position_insert(positions, position);
 	table_close(positions, NoLock);

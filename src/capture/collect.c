@@ -11,6 +11,7 @@
 #include "access/xact.h"
 #include "common/hashfn.h"
 #include "miscadmin.h"
+#include "replication/origin.h"
 #include "utils/hsearch.h"
 #include "utils/inval.h"
 #include "utils/memutils.h"
@@ -51,6 +52,7 @@ static ScdcSpool *ready = NULL;	/* finished blocks, with their ScdcBlockInfo */
 static List *new_schemas = NIL;
 static List *stalled_streams = NIL;
 static List *far_streams = NIL; /* with versions beyond their reach */
+static List *origins = NIL;		/* of ScdcOriginSeen */
 
 /* counts what may have altered a composite type or an enum */
 static uint64 types_altered = 1;
@@ -384,6 +386,24 @@ scdc_collect_adopt_schema(ScdcTracked *t, ScdcBytes packed, bool old)
 	return schema;
 }
 
+static void
+note_origin(void)
+{
+	MemoryContext old;
+	ScdcOriginSeen *seen;
+	ListCell   *lc;
+
+	foreach(lc, origins)
+		if (((ScdcOriginSeen *) lfirst(lc))->origin == txn_origin)
+			return;
+	old = MemoryContextSwitchTo(collect_cxt);
+	seen = palloc(sizeof(ScdcOriginSeen));
+	seen->origin = txn_origin;
+	seen->lsn = txn_end_lsn;
+	origins = lappend(origins, seen);
+	MemoryContextSwitchTo(old);
+}
+
 /* First change of this transaction to this stream: does it count, and as which version? */
 static void
 begin_version(ScdcTracked *t)
@@ -402,6 +422,8 @@ begin_version(ScdcTracked *t)
 	t->version.commit_lsn = txn_end_lsn;
 	t->version.xid = txn_xid;
 	t->version.origin = txn_origin;
+	if (txn_origin != InvalidRepOriginId)
+		note_origin();
 }
 
 bool
@@ -601,6 +623,15 @@ scdc_collect_stalled(void)
 	List	   *result = stalled_streams;
 
 	stalled_streams = NIL;
+	return result;
+}
+
+List *
+scdc_collect_origins(void)
+{
+	List	   *result = origins;
+
+	origins = NIL;
 	return result;
 }
 

@@ -123,6 +123,15 @@ extern bool scdc_collect_is_empty(void);
 extern Size scdc_collect_size(void);	/* bytes that wait to be written, in memory */
 extern int64 scdc_collect_transactions(void);	/* decoded since the last call, of tracked tables or not */
 
+/* A replication origin of what scdc_collect_write will write, and the end of its first transaction. */
+typedef struct ScdcOriginSeen
+{
+	uint32		origin;
+	XLogRecPtr	lsn;
+} ScdcOriginSeen;
+
+extern List *scdc_collect_origins(void);	/* the list is the caller's */
+
 /* Streams to be given up with what scdc_collect_write will write; the list is the caller's. */
 extern List *scdc_collect_stalled(void);
 

@@ -85,6 +85,15 @@ enum
 	Natts_slots = Anum_slots_created_at
 };
 
+/* columns of streamcdc.origins */
+enum
+{
+	Anum_origins_id = 1,
+	Anum_origins_since,
+	Anum_origins_name,
+	Natts_origins = Anum_origins_name
+};
+
 /* columns of streamcdc.positions */
 enum
 {
@@ -365,6 +374,43 @@ scdc_baseline_delete(const ScdcBaseline *b)
 	ItemPointerData tid = b->tid;
 
 	scdc_row_delete(rel, &tid);
+	table_close(rel, NoLock);
+}
+
+static bool
+take_name(Relation rel, HeapTuple tuple, Datum *values, bool *isnull, void *arg)
+{
+	*(char **) arg = TextDatumGetCString(values[Anum_origins_name - 1]);
+	return false;
+}
+
+char *
+scdc_origin_name(uint32 origin, XLogRecPtr lsn, Snapshot snapshot)
+{
+	ScanKeyData key[2];
+	char	   *name = NULL;
+
+	ScanKeyInit(&key[0], Anum_origins_id, BTEqualStrategyNumber, F_INT4EQ, Int32GetDatum((int32) origin));
+	ScanKeyInit(&key[1], Anum_origins_since, BTLessEqualStrategyNumber, F_PG_LSN_LE, LSNGetDatum(lsn));
+	scdc_rows_scan(SCDC_ORIGINS, "origins_id", 2, key, true, snapshot, take_name, &name);
+	return name;
+}
+
+void
+scdc_origin_note(uint32 origin, XLogRecPtr lsn, const char *name, Snapshot snapshot)
+{
+	char	   *known = scdc_origin_name(origin, lsn, snapshot);
+	Relation	rel;
+	Datum		values[Natts_origins];
+	bool		isnull[Natts_origins] = {0};
+
+	if (known && strcmp(known, name) == 0)
+		return;
+	rel = scdc_table_open(SCDC_ORIGINS, RowExclusiveLock);
+	values[Anum_origins_id - 1] = Int32GetDatum((int32) origin);
+	values[Anum_origins_since - 1] = LSNGetDatum(lsn);
+	values[Anum_origins_name - 1] = CStringGetTextDatum(name);
+	scdc_row_insert(rel, values, isnull);
 	table_close(rel, NoLock);
 }
 

@@ -136,6 +136,15 @@ extern void scdc_slot_insert(const ScdcSlot *slot);
 extern bool scdc_slot_is_foreign(const ScdcSlot *slot);
 extern char *scdc_system_identifier(void);	/* palloc'd */
 
+/*
+ * What the replication origin with this number was called when a transaction
+ * that ended at lsn was captured; NULL if it was gone by then.
+ */
+extern char *scdc_origin_name(uint32 origin, XLogRecPtr lsn, Snapshot snapshot);
+
+/* This is its name for transactions from lsn on, unless that is known. */
+extern void scdc_origin_note(uint32 origin, XLogRecPtr lsn, const char *name, Snapshot snapshot);
+
 /* Positions: the greatest counts. */
 extern XLogRecPtr scdc_position_read(Snapshot snapshot);	/* InvalidXLogRecPtr if none */
 extern void scdc_position_insert(Relation positions, XLogRecPtr lsn);

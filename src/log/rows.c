@@ -40,6 +40,7 @@ static const char *const table_names[] = {
 	[SCDC_RUNS] = "runs",
 	[SCDC_BATCHES] = "batches",
 	[SCDC_PROGRESS] = "progress",
+	[SCDC_ORIGINS] = "origins",
 };
 
 bool

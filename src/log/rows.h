@@ -36,7 +36,8 @@ typedef enum ScdcTable
 	SCDC_QUERIES,
 	SCDC_RUNS,
 	SCDC_BATCHES,
-	SCDC_PROGRESS
+	SCDC_PROGRESS,
+	SCDC_ORIGINS
 } ScdcTable;
 
 /* Is the extension installed in this database? */

@@ -48,6 +48,7 @@ typedef struct Output
 {
 	ReturnSetInfo *result;
 	ScdcJsonRows *json;
+	Snapshot	snapshot;		/* of versions: for the names of their origins */
 
 	/* for errors while a row is converted */
 	bool		converting;
@@ -345,7 +346,7 @@ put_version(Output *out, const VersionRow *row)
 	const ScdcVersion *v = &row->v;
 	Datum		values[9];
 	bool		isnull[9] = {0};
-	char	   *origin = NULL;
+	char	   *origin = v->origin != InvalidRepOriginId ? scdc_origin_name(v->origin, v->commit_lsn, out->snapshot) : NULL;
 
 	values[0] = Int64GetDatum(v->version);
 	values[1] = TimestampTzGetDatum(v->timestamp);
@@ -354,8 +355,6 @@ put_version(Output *out, const VersionRow *row)
 	isnull[3] = v->commit_lsn == 0;
 	values[4] = FullTransactionIdGetDatum(FullTransactionIdFromU64(v->xid));
 	isnull[4] = v->xid == 0;
-	if (v->origin != InvalidRepOriginId)
-		(void) replorigin_by_oid((RepOriginId) v->origin, true, &origin);
 	values[5] = origin ? CStringGetTextDatum(origin) : (Datum) 0;
 	isnull[5] = origin == NULL;
 	values[6] = Int64GetDatum(row->inserts);
@@ -396,6 +395,7 @@ streamcdc_versions(PG_FUNCTION_ARGS)
 	scdc_read_options(fcinfo, &options);
 	InitMaterializedSRF(fcinfo, 0);
 	scdc_read_begin(&read, name, InvalidOid);
+	out.snapshot = read.snapshot;
 	range = scdc_range_versions(&options.range, read.target, false, read.snapshot);
 	row_cxt = AllocSetContextCreate(CurrentMemoryContext, "streamcdc row", ALLOCSET_DEFAULT_SIZES);
 
