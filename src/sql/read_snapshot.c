@@ -181,7 +181,12 @@ wait_for_capture(const ScdcTarget *target)
 		case SCDC_WAIT_DONE:
 			break;
 		case SCDC_WAIT_STALLED:
-			stalled(target, reason);
+			if (target->stream->state == SCDC_STATE_LIVE)
+				stalled(target, reason);
+			/* a dropped table's log may well be complete */
+			ereport(WARNING,
+					(errmsg("changes of table \"%s\" may be missing", target->name),
+					 errdetail("%s", reason)));
 			break;
 		case SCDC_WAIT_TIMEOUT:
 			if (scdc_read_timeout > 0)
