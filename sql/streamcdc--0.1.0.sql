@@ -234,10 +234,6 @@ CREATE TABLE streamcdc.progress (
 CREATE UNIQUE INDEX progress_id ON streamcdc.progress (query_id, batch_id);
 COMMENT ON TABLE streamcdc.progress IS 'micro-batches that were carried out';
 
-ALTER TABLE streamcdc.queries REPLICA IDENTITY NOTHING;
-ALTER TABLE streamcdc.runs REPLICA IDENTITY NOTHING;
-ALTER TABLE streamcdc.batches REPLICA IDENTITY NOTHING;
-ALTER TABLE streamcdc.progress REPLICA IDENTITY NOTHING;
 -- numbers of origins are used again, so each row says from where in WAL on it holds
 CREATE TABLE streamcdc.origins (
 	origin_id int4 NOT NULL,
@@ -259,6 +255,10 @@ ALTER TABLE streamcdc.origins REPLICA IDENTITY NOTHING;
 ALTER TABLE streamcdc.positions REPLICA IDENTITY NOTHING;
 ALTER TABLE streamcdc.inbox REPLICA IDENTITY NOTHING;
 ALTER TABLE streamcdc.changelogs REPLICA IDENTITY NOTHING;
+ALTER TABLE streamcdc.queries REPLICA IDENTITY NOTHING;
+ALTER TABLE streamcdc.runs REPLICA IDENTITY NOTHING;
+ALTER TABLE streamcdc.batches REPLICA IDENTITY NOTHING;
+ALTER TABLE streamcdc.progress REPLICA IDENTITY NOTHING;
 
 -- the log holds deleted rows and old values: nobody reads it but through the functions, which check rights
 REVOKE ALL ON SCHEMA streamcdc FROM PUBLIC;
