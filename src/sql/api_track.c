@@ -44,6 +44,7 @@
 
 #include "capture/baseline.h"
 #include "capture/capture.h"
+#include "capture/decode.h"
 #include "capture/wait.h"
 #include "clock.h"
 #include "guc.h"
