@@ -50,6 +50,7 @@ typedef struct ScdcCaptureEntry
 	int			pid;			/* of the worker, 0 if none */
 	Latch	   *latch;			/* its latch; a PGPROC's, so setting a stale one is harmless */
 	Oid			registry;		/* streamcdc.registry that the worker serves: after DROP and CREATE EXTENSION it is another */
+	Oid			wanted_registry;	/* the one of whoever waits for a worker; an extension just being created is seen by nobody else */
 	bool		suspended;		/* do not start: DROP DATABASE and its like are at work */
 	int			failures;		/* in a row */
 	int64		retry_at;		/* scdc_clock_ms() from which on FAILED may be launched again */

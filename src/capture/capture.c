@@ -885,7 +885,6 @@ capture(void)
 	if (extension)
 	{
 		registry_oid = scdc_table_oid(SCDC_REGISTRY);
-		entry->registry = registry_oid;
 		snapshot = RegisterSnapshot(GetLatestSnapshot());
 		MemoryContextSwitchTo(keep);
 		slot = scdc_slot_read(snapshot);
@@ -897,11 +896,19 @@ capture(void)
 	MemoryContextSwitchTo(keep);
 	CacheRegisterRelcacheCallback(registry_invalidated, (Datum) 0);
 
+	LWLockAcquire(scdc_shared->lock, LW_EXCLUSIVE);
 	if (!extension)
-	{
-		(void) try_finish();	/* dropped while the server was down, say */
+		registry_oid = entry->wanted_registry;
+	entry->registry = registry_oid;
+	LWLockRelease(scdc_shared->lock);
+
+	/*
+	 * Without the extension there may be a caller that has not committed it
+	 * yet; his lock on the registry tells.  Else it was dropped while the
+	 * server was down, say.
+	 */
+	if (!extension && try_finish())
 		return;
-	}
 	if (slot)
 	{
 		if (!start_again())

@@ -179,9 +179,10 @@ scdc_capture_ensure(void)
 			char	   *error,
 					   *hint;
 
-			LWLockAcquire(scdc_shared->lock, LW_SHARED);
+			LWLockAcquire(scdc_shared->lock, LW_EXCLUSIVE);
 			state = entry->state;
 			pid = entry->pid;
+			entry->wanted_registry = registry;
 			LWLockRelease(scdc_shared->lock);
 
 			if (pid != 0 && (state == SCDC_CAPTURE_RESERVED || state == SCDC_CAPTURE_RUNNING))
