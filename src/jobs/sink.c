@@ -361,7 +361,7 @@ merge_schema(Oid relid, TupleDesc columns)
 		run(s.data);
 }
 
-/* What is written: names of the query's columns that go into the sink. */
+/* What is written: names of the query's columns that go into the sink.  Columns that the sink generates itself are not. */
 static List *
 written_columns(const ScdcQuery *q, TupleDesc columns, TupleDesc sink)
 {
@@ -370,8 +370,11 @@ written_columns(const ScdcQuery *q, TupleDesc columns, TupleDesc sink)
 	for (int i = 0; i < columns->natts; i++)
 	{
 		char	   *name = NameStr(TupleDescAttr(columns, i)->attname);
+		int			at = find_column(sink, name);
 
-		if (q->apply && is_metadata(name) && find_column(sink, name) < 0)
+		if (q->apply && is_metadata(name) && at < 0)
+			continue;
+		if (at >= 0 && TupleDescAttr(sink, at)->attgenerated)
 			continue;
 		result = lappend(result, pstrdup(name));
 	}
@@ -414,6 +417,9 @@ check_mirror(const ScdcQuery *q, Relation sink, TupleDesc columns)
  * ---------------------------------------------------------------------
  */
 
+/* also for columns GENERATED ALWAYS AS IDENTITY; without any it means nothing */
+#define TAKE_IDENTITY	"OVERRIDING SYSTEM VALUE"
+
 static char *
 append_sql(const ScdcQuery *q, const char *text, List *columns)
 {
@@ -422,7 +428,7 @@ append_sql(const ScdcQuery *q, const char *text, List *columns)
 	initStringInfo(&s);
 	appendStringInfo(&s, "INSERT INTO %s (", q->sink);
 	add_list(&s, "", columns);
-	appendStringInfoString(&s, ") SELECT ");
+	appendStringInfoString(&s, ") " TAKE_IDENTITY " SELECT ");
 	add_list(&s, "q.", columns);
 	appendStringInfo(&s, " FROM (%s\n) AS q", text);
 	if (q->cluster_by)
@@ -519,7 +525,7 @@ apply_sql(const ScdcQuery *q, const char *text, List *columns, TupleDesc sink, b
 										  q->sink, set_sql(others, "f"), rows, same));
 	appendStringInfo(&s, "INSERT INTO %s (", q->sink);
 	add_list(&s, "", columns);
-	appendStringInfoString(&s, ") SELECT ");
+	appendStringInfoString(&s, ") " TAKE_IDENTITY " SELECT ");
 	add_list(&s, "f.", columns);
 	appendStringInfo(&s, " FROM %s AS f WHERE NOT f.\"-gone\"", rows);
 	if (on_conflict)
