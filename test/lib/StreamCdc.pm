@@ -258,14 +258,14 @@ sub signal_worker
 	return $pid;
 }
 
-# kills the capture worker with SIGKILL; returns when the server has restarted
+# crash_with_worker NODE [, KIND [, DATABASE]]: kills it with SIGKILL; returns when the server has restarted
 sub crash_with_worker
 {
-	my ($node, $kind) = @_;
+	my ($node, $kind, $db) = @_;
 	my $start = 'SELECT max(pid) FROM pg_stat_activity WHERE backend_type = \'checkpointer\'';
 	my $before = sql($node, $start);
 
-	signal_worker($node, 'KILL', $kind);
+	signal_worker($node, 'KILL', $kind, $db);
 	$node->poll_query_until('postgres', "SELECT ($start) <> $before") or die "the server did not restart";
 }
 
@@ -284,12 +284,12 @@ sub kill_server
 	die "these processes outlive the postmaster: @pids";
 }
 
-# the worker waits for a lock on this relation
+# wait_for_lock_of_worker NODE, RELATION [, KIND [, DATABASE]]: the worker waits for a lock on this relation
 sub wait_for_lock_of_worker
 {
-	my ($node, $relation, $kind) = @_;
+	my ($node, $relation, $kind, $db) = @_;
 	my $type = 'streamcdc ' . ($kind // 'capture');
-	$node->poll_query_until('postgres', <<"SQL") or die "the $type does not wait for $relation";
+	$node->poll_query_until($db // 'postgres', <<"SQL") or die "the $type does not wait for $relation";
 SELECT EXISTS (SELECT FROM pg_locks l JOIN pg_stat_activity a USING (pid)
 			   WHERE a.backend_type = '$type' AND NOT l.granted AND l.relation = '$relation'::regclass)
 SQL
