@@ -88,7 +88,6 @@ INSERT INTO p VALUES (1), (2); INSERT INTO c VALUES (1, 1, 'a'), (1, 2, 'b'), (2
 	},
 	{
 		number => '26c',
-		needs => 'inbox',
 		title => 'TRUNCATE that is forbidden, or recorded as a gap',
 		setup => 'CREATE TABLE f(id int PRIMARY KEY); CREATE TABLE g(id int PRIMARY KEY); CREATE TABLE d(id int PRIMARY KEY); INSERT INTO f VALUES (1); INSERT INTO g VALUES (1); INSERT INTO d VALUES (1)',
 		track => [ q{stream_track('f', on_truncate => 'forbid')}, q{stream_track('g', on_truncate => 'gap')}, 'd' ],
@@ -112,7 +111,6 @@ INSERT INTO p VALUES (1), (2); INSERT INTO c VALUES (1, 1, 'a'), (1, 2, 'b'), (2
 	},
 	{
 		number => '34b',
-		needs => 'inbox',
 		title => 'type changes with and without rewrite, read typed',
 		setup => q{CREATE TABLE t(id int PRIMARY KEY, a varchar(10), b numeric, c timestamp); INSERT INTO t VALUES (1, 'x', 7, '2024-01-01 12:00');},
 		fold => [ { table => 't', events => 0 } ],
@@ -300,7 +298,6 @@ CREATE TABLE d(id int PRIMARY KEY); ALTER TABLE d OWNER TO recipe_owner; GRANT S
 	},
 	{
 		number => '146b',
-		needs => 'inbox',
 		title => 'SET UNLOGGED, and back',
 		setup => 'CREATE TABLE t(id int PRIMARY KEY); INSERT INTO t VALUES (1)',
 		fold => [],

@@ -47,7 +47,6 @@ use warnings;
 	},
 	{
 		number => '34',
-		needs => 'inbox',
 		title => 'ALTER COLUMN ... TYPE ... USING',
 		setup => q{CREATE TABLE t(id int PRIMARY KEY, c int); INSERT INTO t VALUES (1,10),(2,20);},
 		fold => [ { table => 't' } ],
@@ -249,7 +248,6 @@ CREATE TABLE c1(extra1 int) INHERITS (par); CREATE TABLE c2(extra2 text, extra3 
 	},
 	{
 		number => '152',
-		needs => 'inbox',
 		title => 'rewrites are no phantom rows',
 		setup => q{CREATE TABLE t(id int PRIMARY KEY, v int, w text); INSERT INTO t SELECT g, g, 'x' FROM generate_series(1,1000) g;},
 		fold => [ { table => 't', events => 0 } ],

@@ -5,7 +5,6 @@ use warnings;
 [
 	{
 		number => '26',
-		needs => 'inbox',
 		title => 'TRUNCATE does not stop anything',
 		setup => 'CREATE TABLE t(id int PRIMARY KEY); INSERT INTO t SELECT generate_series(1,100)',
 		steps => [ 'TRUNCATE t', 'INSERT INTO t VALUES (7)' ],
@@ -19,7 +18,6 @@ use warnings;
 	},
 	{
 		number => '26b',
-		needs => 'inbox',
 		title => 'TRUNCATE of several tables, CASCADE, RESTART IDENTITY, and twice in a transaction',
 		setup => q{
 CREATE TABLE t(id int PRIMARY KEY); CREATE TABLE u(id serial PRIMARY KEY, t int REFERENCES t); CREATE TABLE w(a int, b text);
@@ -42,7 +40,6 @@ INSERT INTO t SELECT generate_series(1,3); INSERT INTO u(t) SELECT generate_seri
 	},
 	{
 		number => '29',
-		needs => 'inbox',
 		title => 'session_replication_role = replica',
 		setup => 'CREATE TABLE t(id int PRIMARY KEY)',
 		steps => [
@@ -56,7 +53,6 @@ INSERT INTO t SELECT generate_series(1,3); INSERT INTO u(t) SELECT generate_seri
 	},
 	{
 		number => '30',
-		needs => 'inbox',
 		title => 'TRUNCATE inside of a transaction, and rolled back',
 		setup => 'CREATE TABLE t(id int PRIMARY KEY, v text)',
 		steps => [
