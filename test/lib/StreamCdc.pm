@@ -10,12 +10,17 @@ package StreamCdc;
 use strict;
 use warnings;
 
-use Digest::MD5 qw(md5_hex);
 use Exporter 'import';
 use FindBin;
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
 use Test::More;
+
+use lib $FindBin::RealBin . '/../lib';
+use StreamCdc::Oracle qw(
+  dense_differences timestamp_differences fold_difference event_moves change_moves
+  twin_history stream_segments twin_differences
+);
 
 our @EXPORT = qw(
   new_node reconfigure start_extension
@@ -297,61 +302,47 @@ SQL
 
 # ---- what a log must be like ----
 
+# SQL in a database, as the oracle wants to ask it
+sub _asker
+{
+	my ($node, $db) = @_;
+	return sub { sql($node, $_[0], $db) };
+}
+
 # versions_are_dense NODE, TABLE [, FIRST, DATABASE]: from FIRST (default 0) to the latest, each once
 sub versions_are_dense
 {
 	my ($node, $table, $first, $db) = @_;
 	local $Test::Builder::Level = $Test::Builder::Level + 1;
 	$first //= 0;
-	my ($count, $dense) = split /\|/, sql($node, <<"SQL", $db);
-SELECT count(*), coalesce(bool_and(_commit_version = $first + n - 1), false)
-FROM (SELECT _commit_version, row_number() OVER () AS n FROM stream_versions('$table')) AS v
-SQL
-	return ok($dense eq 't', "versions of $table are dense from $first ($count of them)");
+	my ($count, @wrong) = dense_differences(_asker($node, $db), $table, $first);
+	return ok(!@wrong, "versions of $table are dense from $first ($count of them)");
 }
 
 sub timestamps_increase
 {
 	my ($node, $table, $db) = @_;
 	local $Test::Builder::Level = $Test::Builder::Level + 1;
-	return is(sql($node, <<"SQL", $db), 0, "timestamps of versions of $table are strictly increasing");
-SELECT count(*) FROM (
-	SELECT _commit_timestamp > lag(_commit_timestamp) OVER (ORDER BY _commit_version) AS later FROM stream_versions('$table')
-) AS v WHERE NOT later
-SQL
+	return is(join("\n", timestamp_differences(_asker($node, $db), $table)), '', "timestamps of versions of $table are strictly increasing");
 }
 
-# A fold, as arithmetic on multisets of rows: each image adds or takes away one.  Two tests:
+# Two tests:
 #   never: a row is taken away before it was added
-#   in the end: what is there is the table, by EXCEPT ALL both ways
+#   in the end: what is there is the table
 sub _fold
 {
 	my ($node, $table, $moves, $how, $db) = @_;
 	local $Test::Builder::Level = $Test::Builder::Level + 2;
-	my ($early, $extra, $missing) = split /\|/, sql($node, <<"SQL", $db);
-CREATE TEMP TABLE moves AS $moves;
-CREATE TEMP VIEW folded AS
-	SELECT (m.r).* FROM (SELECT r, sum(s) AS n FROM moves GROUP BY r) AS m, generate_series(1, m.n);
-SELECT (SELECT count(*) FROM (SELECT sum(s) OVER (PARTITION BY r ORDER BY v, n, s ROWS UNBOUNDED PRECEDING) AS there
-							  FROM moves) AS steps WHERE there < 0),
-	   (SELECT count(*) FROM (TABLE folded EXCEPT ALL TABLE $table) AS x),
-	   (SELECT count(*) FROM (TABLE $table EXCEPT ALL TABLE folded) AS x);
-SQL
+	my ($early, $extra, $missing, $row) = fold_difference(_asker($node, $db), $moves, "SELECT whole::text AS r FROM $table AS whole");
 	is($early, 0, "$how of $table never take away a row that is not there");
-	is("$extra/$missing", '0/0', "$how fold to $table: nothing too much, nothing missing");
+	is("$extra/$missing", '0/0', "$how fold to $table: nothing too much, nothing missing") or diag("one of them: $row");
 }
 
 # folds_to_table NODE, TABLE [, DATABASE]: four tests, through stream_events and through stream_changes
 sub folds_to_table
 {
 	my ($node, $table, $db) = @_;
-	_fold($node, $table, <<"SQL", 'events', $db);
-SELECT _commit_version AS v, event_number AS n, -1 AS s, jsonb_populate_record(NULL::$table, old_row) AS r
-FROM stream_events('$table') WHERE old_row IS NOT NULL
-UNION ALL
-SELECT _commit_version, event_number, 1, jsonb_populate_record(NULL::$table, new_row)
-FROM stream_events('$table') WHERE new_row IS NOT NULL
-SQL
+	_fold($node, $table, event_moves($table, "'$table'"), 'events', $db);
 	local $Test::Builder::Level = $Test::Builder::Level + 1;
 	changes_fold_to_table($node, $table, $db);
 }
@@ -361,12 +352,7 @@ SQL
 sub changes_fold_to_table
 {
 	my ($node, $table, $db) = @_;
-	# no two rows of a result have the same position
-	_fold($node, $table, <<"SQL", 'changes', $db);
-SELECT _commit_version AS v, row_number() OVER () AS n,
-	   CASE WHEN _change_type IN ('insert', 'update_postimage') THEN 1 ELSE -1 END AS s, row_data AS r
-FROM stream_changes(NULL::$table)
-SQL
+	_fold($node, $table, change_moves("NULL::$table"), 'changes', $db);
 }
 
 # ---- load ----
@@ -482,134 +468,30 @@ sub twin_slot
 	sql($node, "SELECT pg_create_logical_replication_slot('twin', 'test_decoding')");
 }
 
-sub _shorten
-{
-	my ($value) = @_;
-	return length($value) > 60 ? md5_hex($value) : $value;
-}
-
-# one tuple of test_decoding's text, as { column => value }; undef as a value is NULL
-sub _parse_tuple
-{
-	my ($text) = @_;
-	my %row;
-	# a table without identity, before it was tracked
-	return \%row if $text eq '(no-tuple-data)';
-	pos($text) = 0;
-	while ($text =~ /\G ?("(?:[^"]|"")*"|[^\s\[]+)\[((?:[^\[\]]|\[\])*)\]:(null|unchanged-toast-datum|B?'(?:[^']|'')*'|[^\s']+)/gc)
-	{
-		my ($column, $type, $value) = ($1, $2, $3);
-		if ($column =~ s/^"(.*)"$/$1/s) { $column =~ s/""/"/g }
-		if ($value eq 'null') { $value = undef }
-		# its way to write boolean is not the type's
-		elsif ($type eq 'boolean') { $value = substr($value, 0, 1) }
-		elsif ($value eq 'unchanged-toast-datum') { $value = \'unchanged' }
-		elsif ($value =~ s/^B?'(.*)'$/$1/s) { $value =~ s/''/'/g }
-		$row{$column} = $value;
-	}
-	die "cannot read what test_decoding says: " . substr($text, pos($text) // 0, 200)
-	  if (pos($text) // 0) < length($text);
-	return \%row;
-}
-
-sub _tuple_text
-{
-	my ($columns, $row) = @_;
-	return join(' ', map { defined $row->{$_} ? "$_=" . _shorten($row->{$_}) : "$_ is null" } @$columns);
-}
-
-# what test_decoding says: { table => [ event, ... ] }, event = "xid kind | old | new"
-sub _twin_events
-{
-	my ($node, $columns) = @_;
-	# a line can hold a newline inside a value, so a control character ends each
-	my $text = sql($node, <<'SQL');
-SELECT data || chr(30) FROM pg_logical_slot_peek_changes('twin', NULL, NULL, 'include-xids', '1', 'include-timestamp', '0', 'skip-empty-xacts', '1')
-SQL
-	my ($xid, %events);
-	for my $line (split /\x1e\n?/, $text)
-	{
-		if ($line =~ /^BEGIN (\d+)$/) { $xid = $1; next }
-		# the mark that stream_track leaves in WAL is a message, and no row
-		next if $line =~ /^(COMMIT|message:) /;
-		$line =~ /^table (\S+?)\.(\S+): (INSERT|UPDATE|DELETE): (.*)$/s or die "unexpected line of test_decoding: $line";
-		my ($schema, $table, $kind, $tuples) = ($1, $2, lc $3, $4);
-		# rows of our own tables would be in anybody's publication too; a delete without a row is sent to nobody
-		push @{ $events{'streamcdc.*'} }, $line if $schema eq 'streamcdc' && $tuples ne '(no-tuple-data)';
-		next unless exists $columns->{$table};
-		my ($old, $new) = ('', $tuples);
-		if ($tuples =~ /^old-key: (.*) new-tuple: (.*)$/s) { ($old, $new) = ($1, $2) }
-		elsif ($kind eq 'delete') { ($old, $new) = ($tuples, '') }
-		$old = _parse_tuple($old);
-		$new = _parse_tuple($new);
-		# full identity: the old row has the value of a column that was not written again
-		for my $c (keys %$new) { $new->{$c} = $old->{$c} if ref $new->{$c} }
-		push @{ $events{$table} }, "$xid $kind | "
-		  . ($kind eq 'insert' ? '' : _tuple_text($columns->{$table}, $old)) . ' | '
-		  . ($kind eq 'delete' ? '' : _tuple_text($columns->{$table}, $new));
-	}
-	return \%events;
-}
-
-sub _log_events
-{
-	my ($node, $table, $columns) = @_;
-	# the values as text of their own types, since jsonb writes some of them otherwise
-	my $tuple = sub {
-		my ($row) = @_;
-		return "concat_ws(' ', " . join(', ', map {
-			# concat() takes the output function; a cast would trim char(n)
-			my $field = "(jsonb_populate_record(NULL::$table, $row)).$_";
-			"CASE WHEN $field IS NULL THEN '$_ is null' WHEN length(concat($field)) > 60 THEN '$_=' || md5(concat($field))"
-			  . " ELSE concat('$_=', $field) END"
-		} @$columns) . ')';
-	};
-	my ($old, $new) = ($tuple->('e.old_row'), $tuple->('e.new_row'));
-	return [ split /\x1e\n?/, sql($node, <<"SQL") ];
-SELECT v.xid || ' ' || e.event || ' | ' || CASE WHEN e.old_row IS NULL THEN '' ELSE $old END || ' | '
-	   || CASE WHEN e.new_row IS NULL THEN '' ELSE $new END || chr(30)
-FROM stream_events('$table') AS e JOIN stream_versions('$table') AS v USING (_commit_version)
-WHERE e._commit_version > (SELECT base_version FROM streamcdc.streams WHERE relid = '$table'::regclass AND state = 'l')
-ORDER BY e._commit_version, e.event_number
-SQL
-}
-
 # twin_equals NODE, since_twin => [ TABLE... ], later => [ TABLE... ]: the log says what test_decoding says, transaction by
 # transaction.  A table that was tracked while it was being written has, as its log, the end of the twin's.
 sub twin_equals
 {
 	my ($node, %tables) = @_;
 	local $Test::Builder::Level = $Test::Builder::Level + 1;
-	my (@all) = (@{ $tables{since_twin} }, @{ $tables{later} // [] });
-	my %columns;
-	for my $table (@all)
-	{
-		$columns{$table} = [ split /\n/, sql($node, <<"SQL") ];
-SELECT attname FROM pg_attribute WHERE attrelid = '$table'::regclass AND attnum > 0 AND NOT attisdropped ORDER BY attnum
-SQL
-	}
-	my $twin = _twin_events($node, \%columns);
+	my $ask = _asker($node);
+	my %later = map { $_ => 1 } @{ $tables{later} // [] };
+	my @all = (@{ $tables{since_twin} }, sort keys %later);
+	my %known = map { $_ => $_ } @all;
+	my $twin = twin_history($ask, 'twin', sub { $known{ $_[0] } });
+	my $segments = stream_segments($ask);
 	my @leaks = @{ $twin->{'streamcdc.*'} // [] };
+
 	is(scalar @leaks, 0, 'other consumers of WAL see no row of our tables') or diag(substr($leaks[0], 0, 500));
 	for my $table (@all)
 	{
-		my $theirs = $twin->{$table} // [];
-		my $ours = _log_events($node, $table, $columns{$table});
-		my ($nours, $ntheirs) = (scalar @$ours, scalar @$theirs);
+		my ($stream, $base) = split /\|/, $ask->("SELECT stream_id, base_version FROM streamcdc.streams WHERE relid = '$table'::regclass AND state = 'l'");
+		my $theirs = ($twin->{$table} // [ [] ])->[0];
+		my ($nours, $ntheirs, @wrong) = twin_differences($ask, $table, $base, $theirs, $segments->{$stream});
 
-		if (grep { $_ eq $table } @{ $tables{later} // [] })
-		{
-			cmp_ok($nours, '<', $ntheirs, "$table: tracking began amid $ntheirs events");
-			$theirs = [ @$theirs[ $ntheirs - $nours .. $ntheirs - 1 ] ] if $nours < $ntheirs;
-		}
-		else
-		{
-			is($nours, $ntheirs, "$table: as many events as test_decoding has");
-		}
-		my $n = 0;
-		$n++ while $n < @$ours && $n < @$theirs && $ours->[$n] eq $theirs->[$n];
-		ok($n > 0 && $n == @$ours && $n == @$theirs, "$table: the same transactions in the same order, with the same values")
-		  or diag("event $n differs\nours:   " . ($ours->[$n] // 'none') . "\ntheirs: " . ($theirs->[$n] // 'none'));
+		if ($later{$table}) { cmp_ok($nours, '<', $ntheirs, "$table: tracking began amid $ntheirs events") }
+		else { is($nours, $ntheirs, "$table: as many events as test_decoding has") }
+		ok($nours > 0 && !@wrong, "$table: the same transactions in the same order, with the same values") or diag(join("\n", @wrong));
 	}
 }
 
