@@ -8,6 +8,7 @@
 #   make test-regress         one suite: also test-unit, test-isolation, test-pgtap, test-tap
 #   make test-tap T=test/t/001_readme.pl
 #   make test-model           10,000 random change logs of each kind against a model in SQL; MODEL_LOGS=n, MODEL_SEED=n for the same again
+#   make soak                 random histories for SOAK_SECONDS=600, compared with the tables and with test_decoding
 #   make bench                prints speed and sizes as ratios to baselines run beside them; make bench B=p1 for one
 #   make check-warnings       compiles in a scratch folder with gcc and clang, with -Werror
 #   make lint                 cppcheck, clang's analyzer, and the SQL scripts; make lint L=sql for one (also c, scan)
@@ -83,7 +84,7 @@ clean:
 	rm -f streamcdc.so $(OBJS) $(OBJS:.o=.d)
 endif
 
-.PHONY: demo demo-stop test test-unit test-regress test-isolation test-pgtap test-tap test-model check-warnings bench \
+.PHONY: demo demo-stop test test-unit test-regress test-isolation test-pgtap test-tap test-model soak check-warnings bench \
 	lint format format-check test-asan fuzz test-fresh
 
 export PG_CONFIG
@@ -104,6 +105,9 @@ MODEL_LOGS ?= 10000
 test-model:
 	@MODEL_LOGS=$(MODEL_LOGS) STREAMCDC_TEST_TIMEOUT=86400 test/support/run-tests tap test/t/021_model.pl
 	@grep '^# ' test/results/tap-021_model.log
+
+soak:
+	@test/support/run-tests soak
 
 check-warnings:
 	@test/support/check-warnings

@@ -52,7 +52,8 @@ SQL
 	return $wrong eq '0' ? () : "timestamps of $wrong versions of $table do not increase";
 }
 
-# the counts of stream_versions are those of stream_events, whose numbers are dense in each version
+# the counts of stream_versions are those of stream_events, whose numbers are dense in each version; a baseline may have none, and a schema
+# change has the number of the event that it stands before
 sub count_differences
 {
 	my ($ask, $table) = @_;
@@ -60,10 +61,11 @@ sub count_differences
 	my $wrong = $ask->(<<"SQL");
 SELECT string_agg(_commit_version::text, ', ')
 FROM (SELECT _commit_version, _commit_timestamp, count(*) FILTER (WHERE event = 'insert') AS i, count(*) FILTER (WHERE event = 'update') AS u,
-			 count(*) FILTER (WHERE event = 'delete') AS d, min(event_number) = 1 AND max(event_number) = count(*) AS dense
+			 count(*) FILTER (WHERE event = 'delete') AS d, 
+			 min(event_number) = 1 AND max(event_number) = count(*) FILTER (WHERE event <> 'schema change') AS dense
 	  FROM stream_events($name) GROUP BY 1, 2) AS e
 	 FULL JOIN stream_versions($name) AS v USING (_commit_version, _commit_timestamp)
-WHERE (i, u, d, dense) IS DISTINCT FROM (inserts, updates, deletes, true)
+WHERE (coalesce(i, 0), coalesce(u, 0), coalesce(d, 0), coalesce(dense, true)) IS DISTINCT FROM (inserts, updates, deletes, true)
 SQL
 	return $wrong eq '' ? () : "versions and events of $table do not agree about versions $wrong";
 }
@@ -242,7 +244,8 @@ sub _row_text
 # twin_history ASK, SLOT, NAMES: what test_decoding says of the tables for whose names the function NAMES gives something true, which is how
 # they are called from then on: { name => [ segment, ... ], "streamcdc.*" => [ line, ... ] }.  A segment is
 # [ { xid =>, special =>, events => [ [ kind, old, new ], ... ] }, ... ], rows as text of jsonb.  Without more ado there is one segment;
-# messages "track NAME" and "untrack NAME" of prefix "soak" begin and end them.  A transaction is special if it truncates the table.
+# messages "track NAME" and "untrack NAME" of prefix "soak" begin and end them.  A transaction is special if it does to the table what WAL does
+# not tell: it truncates it, or has a message "special NAME".
 sub twin_history
 {
 	my ($ask, $slot, $names) = @_;
@@ -259,6 +262,14 @@ SQL
 	for my $line (@lines)
 	{
 		if ($line =~ /^BEGIN (\d+)$/) { $xid = $1; next }
+		if ($line =~ /^message: .* prefix: soak, .* content:special (\S+)$/s)
+		{
+			my $segment = $marked{$1} ? $open{$1} : ($history{$1} //= [ [] ])->[0];
+			next unless $segment;
+			push @$segment, { xid => $xid, events => [] } unless @$segment && $segment->[-1]{xid} == $xid;
+			$segment->[-1]{special} = 1;
+			next;
+		}
 		if ($line =~ /^message: .* prefix: soak, .* content:(track|untrack) (\S+)$/s)
 		{
 			$open{$2} = $1 eq 'track' ? [] : undef;
@@ -338,6 +349,12 @@ SQL
 	while ($i < @ours || $j < @theirs)
 	{
 		my ($a, $b) = ($ours[$i], $theirs[$j]);
+		# nothing was there to be taken away
+		if ($b && $b->{special} && !@{ $b->{events} } && (!$a || $a->{xid} ne $b->{xid}))
+		{
+			$j++;
+			next;
+		}
 		if (!$a || !$b || $a->{xid} ne $b->{xid})
 		{
 			push @differences, "transactions of $table differ: the log has "
