@@ -666,7 +666,7 @@ sub run
 	my $history = $self->{history};
 	$can{$_} //= $history->ask("SELECT to_regclass('streamcdc.$takes{$_}') IS NOT NULL") eq 't' ? 1 : 0 for sort keys %takes;
 	# some are about transactions that are decoded while they run
-	$self->{big} = $self->_chance(25);
+	$self->{big} = $self->_chance(15);
 	$self->_step("* set streamcdc.capture_memory = '4MB'") if $self->{big} || $self->_chance(50);
 	for my $n (1 .. ($self->{big} ? 2 : 2 + $self->_random(4)))
 	{
