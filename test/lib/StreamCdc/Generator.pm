@@ -644,7 +644,7 @@ sub _turn
 
 	my @tables = $self->_look($who);
 	return if $in && $self->{big} && $self->_chance(12) && $self->_outgrow($who, @tables);
-	my $for_ddl = $self->_chance(15);
+	my $for_ddl = $self->_chance(20);
 	my $new = @tables < 2 || @tables < 7 && $self->_chance(1);
 	my $t = $new ? undef : $self->_choose($who, $for_ddl, @tables);
 	my $sql;

@@ -249,10 +249,11 @@ sub _row_text
 sub twin_history
 {
 	my ($ask, $slot, $names) = @_;
-	# a line can hold a newline inside a value, so a control character ends each
+	# a line can hold a newline inside a value, so a control character ends each; a transaction of nothing but a message has a BEGIN only if
+	# empty ones are not skipped
 	my $text = $ask->(<<"SQL");
 $begin
-SELECT data || chr(30) FROM pg_logical_slot_peek_changes('$slot', NULL, NULL, 'include-xids', '1', 'include-timestamp', '0', 'skip-empty-xacts', '1');
+SELECT data || chr(30) FROM pg_logical_slot_peek_changes('$slot', NULL, NULL, 'include-xids', '1', 'include-timestamp', '0', 'skip-empty-xacts', '0');
 $end
 SQL
 	my @lines = split /\x1e\n?/, $text;
