@@ -193,9 +193,11 @@ CREATE UNIQUE INDEX queries_id ON streamcdc.queries (query_id);
 CREATE UNIQUE INDEX queries_name ON streamcdc.queries (query_name);
 COMMENT ON TABLE streamcdc.queries IS 'streaming queries and what they do';
 
+-- place: system and database, since nothing runs in a copy of them
 CREATE TABLE streamcdc.runs (
 	query_id uuid NOT NULL,
 	run_id uuid NOT NULL,
+	place text NOT NULL,
 	status "char" NOT NULL,
 	started_at timestamptz NOT NULL,
 	ended_at timestamptz,

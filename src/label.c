@@ -56,6 +56,12 @@ label_text(Oid dboid)
 	return psprintf(UINT64_FORMAT "/%u", GetSystemIdentifier(), dboid);
 }
 
+char *
+scdc_label_here(void)
+{
+	return label_text(MyDatabaseId);
+}
+
 static ObjectAddress
 this_database(void)
 {

@@ -29,6 +29,9 @@ extern void scdc_label_set(ScdcMark mark);
 extern void scdc_label_remove(ScdcMark mark);
 extern bool scdc_label_exists(ScdcMark mark);
 
+/* What names this very database: a label that says something else came with a copy.  In the current context. */
+extern char *scdc_label_here(void);
+
 /* OIDs of the databases that are marked, in the current transaction; needs no database. */
 extern List *scdc_label_databases(ScdcMark mark);
 

@@ -13,6 +13,7 @@
 #include "utils/guc.h"
 #include "utils/memutils.h"
 #include "utils/snapmgr.h"
+#include "utils/syscache.h"
 #include "utils/timestamp.h"
 
 #include "debug.h"
@@ -72,6 +73,9 @@ scdc_batch_load(ScdcJob *job, Snapshot snapshot)
 	ScdcRun    *run;
 
 	MemoryContextSwitchTo(old);
+	if (query && !SearchSysCacheExists1(AUTHOID, ObjectIdGetDatum(query->owner)))
+		scdc_stop(ERRCODE_INVALID_AUTHORIZATION_SPECIFICATION, "the owner of the query was dropped", NULL,
+				  "Drop the query with stream_drop.");
 	run = query ? scdc_run_read(&query->query_id, snapshot) : NULL;
 	if (run == NULL || run->status != SCDC_RUN_RUNNING || !scdc_uuid_equal(&run->run_id, &job->run_id))
 		scdc_leave("the query was dropped, stopped or started again");
@@ -172,8 +176,13 @@ scdc_batch_plan(ScdcJob *job, bool limited, bool no_data)
 	stateful = scdc_source_flow(source).guard && scdc_source_flow(source).way != SCDC_FLOW_STRAIGHT &&
 		scdc_source_flow(source).way != SCDC_FLOW_COMMIT;
 	after = last ? last->end_offset : q->initial_offset;
-	next = job->upto_fixed && (job->upto == NULL || !scdc_source_before(source, after, job->upto)) ? NULL :
-		scdc_source_next(source, after, job->upto_fixed ? job->upto : NULL, limited, &ended);
+	if (job->upto_fixed && (job->upto == NULL || !scdc_source_before(source, after, job->upto)))
+	{
+		next = NULL;
+		ended = true;
+	}
+	else
+		next = scdc_source_next(source, after, job->upto_fixed ? job->upto : NULL, limited, &ended);
 	durations.latest_offset = elapsed_ms(&time);
 
 	if (next)
@@ -246,6 +255,7 @@ scdc_batch_run(ScdcJob *job)
 	ScdcBatch  *batch;
 	ScdcFlowResult flow;
 	ScdcProgress progress = {0};
+	ScdcProgress *previous;
 	ScdcProgressInput in = {0};
 	Tuplestorestate *rows;
 	TupleDesc	desc;
@@ -279,8 +289,9 @@ scdc_batch_run(ScdcJob *job)
 	progress.oldest_batch = flow.oldest_batch;
 	progress.oldest_pending = flow.oldest_pending;
 	progress.watermark = flow.watermark;
-	progress.input_rows = flow.input_rows;
-	progress.output_rows = in.output_rows >= 0 ? in.output_rows : flow.output_rows;
+	previous = scdc_progress_last(&q->query_id, snapshot);
+	progress.input_rows = (previous ? previous->input_rows : 0) + flow.input_rows;
+	progress.output_rows = (previous ? previous->output_rows : 0) + (in.output_rows >= 0 ? in.output_rows : flow.output_rows);
 	progress.state_rows = flow.state_rows;
 	progress.state_bytes = flow.state_bytes;
 	progress.finished_at = GetCurrentTimestamp();
@@ -368,7 +379,11 @@ scdc_batch_restore(ScdcJob *job, void (*restoring) (void))
 	last = progress ? ((ScdcProgress *) llast(progress))->batch_id : -1;
 	if (way == SCDC_FLOW_BUFFER || way == SCDC_FLOW_NET)
 	{
-		scdc_state_open(&job->state, job->query);
+		if (job->state_broken)
+			scdc_state_reset(&job->state, job->query);
+		else
+			scdc_state_open(&job->state, job->query);
+		job->state_broken = false;
 		first = scdc_state_first_to_redo(&job->state, job->query, progress);
 	}
 	else

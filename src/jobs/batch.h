@@ -19,6 +19,7 @@ typedef struct ScdcJob
 	pg_uuid_t	run_id;
 	ScdcState	state;
 	bool		state_ready;	/* it is that of the last progress row */
+	bool		state_broken;	/* it has to be thrown away first */
 	char	   *upto;			/* trigger availableNow: the end that was fixed at start; NULL: none there was */
 	bool		upto_fixed;
 	MemoryContext context;

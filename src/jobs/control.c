@@ -19,6 +19,7 @@
 #include "storage/lmgr.h"
 #include "utils/acl.h"
 #include "utils/builtins.h"
+#include "utils/guc.h"
 #include "utils/memutils.h"
 #include "utils/snapmgr.h"
 #include "utils/syscache.h"
@@ -37,6 +38,7 @@
 #include "shmem.h"
 
 #define POLL_INTERVAL	100		/* ms */
+#define DEFAULT_STOP_TIMEOUT	30000	/* ms, where the caller sets no limit */
 
 /* ---------------------------------------------------------------------
  * finding
@@ -134,7 +136,7 @@ deadline_after(long timeout, long no_limit)
 	return timeout == no_limit ? DT_NOEND : TimestampTzPlusMilliseconds(GetCurrentTimestamp(), timeout);
 }
 
-/* Marks the run as stopped where no worker does. */
+/* Marks the run as stopped where no worker did; with streamcdc.queries locked, so that none is started now. */
 static void
 mark_stopped(const ScdcQuery *q)
 {
@@ -148,28 +150,32 @@ mark_stopped(const ScdcQuery *q)
 	CommandCounterIncrement();
 }
 
+/*
+ * cancel_after: ms after which the batch under way is rolled back.  It may be
+ * waiting for a lock of the very transaction that stops it.
+ */
 static void
-stop_query(const ScdcQuery *q, long timeout)
+stop_query(const ScdcQuery *q, long timeout, long cancel_after)
 {
 	TimestampTz start = GetCurrentTimestamp();
 	TimestampTz deadline = deadline_after(timeout, 0);
-	ScdcJobSlot *slot;
-	bool		cancelled = false;
+	TimestampTz abandoned_at = 0;
+	bool		locked = false;
 
 	check_not_own_start(q);
-	while ((slot = scdc_slot_find(MyDatabaseId, &q->query_id)) != NULL)
+	for (;;)
 	{
-		pg_atomic_write_u32(&slot->stop, 1);
-		scdc_slot_wake(slot);
-		if (!cancelled && timeout > 0 && TimestampDifferenceExceeds(start, GetCurrentTimestamp(), timeout / 2))
+		TimestampTz now = GetCurrentTimestamp();
+		bool		abandon = TimestampDifferenceExceeds(start, now, cancel_after) &&
+			(abandoned_at == 0 || TimestampDifferenceExceeds(abandoned_at, now, 1000));
+
+		if (scdc_slot_ask_to_stop(MyDatabaseId, &q->query_id, abandon))
 		{
-			/* the batch takes too long: it is rolled back, and done again when the query is resumed */
-			if (slot->pid != 0)
-				kill(slot->pid, SIGINT);
-			cancelled = true;
-		}
-		if (!wait_a_moment(slot, deadline))
-		{
+			if (abandon)
+				abandoned_at = now;
+			/* what was rolled back is done again when the query is resumed */
+			if (wait_a_moment(scdc_slot_find(MyDatabaseId, &q->query_id), deadline))
+				continue;
 			ConditionVariableCancelSleep();
 			ereport(ERROR,
 					(errcode(ERRCODE_QUERY_CANCELED),
@@ -177,15 +183,20 @@ stop_query(const ScdcQuery *q, long timeout)
 					 errdetail("It has been asked to, and will."),
 					 errhint("Give a longer timeout, or wait with stream_await_termination.")));
 		}
+		ConditionVariableCancelSleep();
+		if (locked)
+			break;
+		/* look again when nobody can start it any more */
+		relation_close(scdc_table_open(SCDC_QUERIES, ShareRowExclusiveLock), NoLock);
+		locked = true;
 	}
-	ConditionVariableCancelSleep();
 	mark_stopped(q);
 }
 
 void
 scdc_control_stop(const char *name, long timeout)
 {
-	stop_query(find_now(name, true), timeout);
+	stop_query(find_now(name, true), timeout, timeout > 0 ? timeout / 2 : DEFAULT_STOP_TIMEOUT);
 }
 
 /* ---------------------------------------------------------------------
@@ -207,6 +218,22 @@ check_role(Oid role)
 				 errmsg("role \"%s\" is not permitted to log in", GetUserNameFromId(role, true)),
 				 errdetail("A query runs in a session of its owner."),
 				 errhint("ALTER ROLE %s LOGIN;", quote_identifier(GetUserNameFromId(role, true)))));
+}
+
+void
+scdc_control_begin_as_owner(Oid owner, ScdcOwnerScope *scope)
+{
+	GetUserIdAndSecContext(&scope->userid, &scope->sec_context);
+	if (owner != scope->userid)
+		SetUserIdAndSecContext(owner, scope->sec_context | SECURITY_LOCAL_USERID_CHANGE | SECURITY_RESTRICTED_OPERATION);
+	scope->nestlevel = NewGUCNestLevel();
+}
+
+void
+scdc_control_end_as_owner(const ScdcOwnerScope *scope)
+{
+	AtEOXact_GUC(false, scope->nestlevel);
+	SetUserIdAndSecContext(scope->userid, scope->sec_context);
 }
 
 static void
@@ -252,7 +279,9 @@ check_query(ScdcQuery *q, bool create)
 static const char *
 state_condition(const ScdcQuery *before, const char *difference)
 {
-	if (strcmp(difference, "deduplicationMode") != 0 && strcmp(difference, "computeUpdates") != 0 &&
+	if (strcmp(difference, "row_id") == 0)
+		return "STATE_STORE_KEY_SCHEMA_NOT_COMPATIBLE";
+	if (strcmp(difference, "deduplicationMode") != 0 && strcmp(difference, "change log flags") != 0 && strcmp(difference, "computeUpdates") != 0 &&
 		strcmp(difference, "emission") != 0)
 		return NULL;
 	return before->mode == SCDC_DEDUP_NONE ? "STREAMING_STATEFUL_OPERATOR_MISSING_STATE_DIRECTORY" :
@@ -366,7 +395,6 @@ scdc_control_start(ScdcQuery *q, ScdcStartOptions *start)
 	ScdcQuery  *before;
 
 	scdc_require_preload();
-	check_role(GetUserId());
 	queries = scdc_table_open(SCDC_QUERIES, ShareRowExclusiveLock);
 	snapshot = RegisterSnapshot(GetLatestSnapshot());
 	before = scdc_query_by_name(q->name, snapshot);
@@ -375,22 +403,27 @@ scdc_control_start(ScdcQuery *q, ScdcStartOptions *start)
 	if (before)
 	{
 		bool		start_given = start->kind != SCDC_START_DEFAULT;
+		ScdcOwnerScope scope;
 
 		(void) find_now(q->name, true);
+		check_role(before->owner);
 		if (is_running(before, run_now(before)))
 		{
 			if (!scdc_stop_active_run_on_restart)
 				running_already(before);
-			stop_query(before, scdc_stop_timeout);
+			stop_query(before, scdc_stop_timeout, scdc_stop_timeout > 0 ? scdc_stop_timeout / 2 : DEFAULT_STOP_TIMEOUT);
 		}
 		start->kind = SCDC_START_EARLIEST;	/* it goes on from where it was */
 		start->end_version = NULL;
 		start->end_timestamp = DT_NOEND;
-		scdc_source_resolve(q, start);
 		q->owner = before->owner;
+		scdc_control_begin_as_owner(before->owner, &scope);
+		scdc_source_resolve(q, start);
 		scdc_sink_resolve(q);
-		check_query(q, true);
+		scdc_sink_qualify(q);
 		check_same(before, q);
+		check_query(q, true);
+		scdc_control_end_as_owner(&scope);
 		if (start_given)
 			ereport(NOTICE,
 					(errmsg("query \"%s\" goes on from where it was, starting options are ignored", q->name)));
@@ -399,6 +432,7 @@ scdc_control_start(ScdcQuery *q, ScdcStartOptions *start)
 		return before->query_id;
 	}
 
+	check_role(q->owner);
 	scdc_uuid_new(&q->query_id);
 	q->created_at = GetCurrentTimestamp();
 	scdc_source_resolve(q, start);
@@ -423,12 +457,15 @@ scdc_control_resume(const char *name)
 	ScdcQuery  *q = find_now(name, true);
 	ScdcRun    *run = run_now(q);
 	pg_uuid_t	run_id;
+	ScdcOwnerScope scope;
 
 	if (is_running(q, run))
 		running_already(q);
 	check_role(q->owner);
+	scdc_control_begin_as_owner(q->owner, &scope);
 	scdc_source_take_columns(q);
 	check_query(q, false);
+	scdc_control_end_as_owner(&scope);
 	scdc_query_replace(q);
 	CommandCounterIncrement();
 	run_id = begin_run(q, run);
@@ -444,7 +481,7 @@ scdc_control_drop(const char *name)
 	Snapshot	snapshot;
 
 	/* the state is a cache: if this transaction fails, it is made again */
-	stop_query(q, 0);
+	stop_query(q, 0, 0);
 	queries = scdc_table_open(SCDC_QUERIES, ShareRowExclusiveLock);
 	snapshot = RegisterSnapshot(GetLatestSnapshot());
 	scdc_query_delete(scdc_control_find(name, true, snapshot), snapshot);

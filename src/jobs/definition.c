@@ -28,6 +28,8 @@ enum
 	ARG_SINK_OPTIONS, ARG_FOREACH_BATCH, ARG_FOREACH, ARG_PARTITION_BY, ARG_CLUSTER_BY, ARG_FORMAT
 };
 
+#define MAX_TRIGGER		(10000.0 * DAYS_PER_YEAR * USECS_PER_DAY)
+
 /* What a query's SQL may print depends on these; they stay as they were at stream_start. */
 static const char *const output_settings[] = {
 	"TimeZone", "DateStyle", "IntervalStyle", "extra_float_digits", "bytea_output", "lc_monetary", "lc_numeric",
@@ -371,6 +373,7 @@ read_trigger(ScdcQuery *q, const char *given)
 {
 	MemoryContext cxt = CurrentMemoryContext;
 	Interval   *volatile interval = NULL;
+	double		us = -1;
 
 	q->trigger_text = pstrdup(given);
 	if (word_is(given, "once"))
@@ -407,8 +410,9 @@ read_trigger(ScdcQuery *q, const char *given)
 	}
 	PG_END_TRY();
 	if (interval)
-		q->trigger_interval = interval->time + ((int64) interval->month * DAYS_PER_MONTH + interval->day) * USECS_PER_DAY;
-	if (interval == NULL || q->trigger_interval < 0)
+		us = interval->time + ((double) interval->month * DAYS_PER_MONTH + interval->day) * USECS_PER_DAY;
+	q->trigger_interval = us >= 0 && us <= MAX_TRIGGER ? (int64) us : -1;
+	if (q->trigger_interval < 0)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("invalid trigger: \"%s\"", given),
@@ -627,6 +631,9 @@ scdc_definition_to_jsonb(const ScdcQuery *q)
 	put_names(&s, "clusterBy", q->cluster_by);
 	put_text(&s, "progressTable", q->progress_table);
 	put_columns(&s, q);
+	put_int(&s, "knownSchema", q->known_schema);
+	put_text(&s, "contract", q->contract);
+	put_names(&s, "rowId", q->row_id);
 	put_names(&s, "keys", keys);
 	appendStringInfoChar(&s, '}');
 	return DatumGetJsonbP(DirectFunctionCall1(jsonb_in, CStringGetDatum(s.data)));
@@ -729,6 +736,9 @@ scdc_definition_from_jsonb(ScdcQuery *q, Jsonb *definition)
 	q->cluster_by = get_names(d, "clusterBy");
 	q->progress_table = get_text(d, "progressTable");
 	get_columns(q, d);
+	q->known_schema = get_int(d, "knownSchema");
+	q->contract = get_text(d, "contract");
+	q->row_id = get_names(d, "rowId");
 	keys = get_names(d, "keys");
 	q->nkeys = list_length(keys);
 	q->keys = palloc0(Max(q->nkeys, 1) * sizeof(char *));
@@ -742,11 +752,29 @@ same_text(const char *a, const char *b)
 	return a == NULL || b == NULL ? a == b : strcmp(a, b) == 0;
 }
 
+static bool
+equal_names(List *a, List *b)
+{
+	ListCell   *x,
+			   *y;
+
+	if (list_length(a) != list_length(b))
+		return false;
+	forboth(x, a, y, b)
+		if (strcmp(lfirst(x), lfirst(y)) != 0)
+			return false;
+	return true;
+}
+
 const char *
 scdc_definition_difference(const ScdcQuery *a, const ScdcQuery *b)
 {
 	if (a->source_relid != b->source_relid || a->stream_id != b->stream_id)
 		return "source";
+	if (!same_text(a->contract, b->contract))
+		return "change log flags";
+	if (!equal_names(a->row_id, b->row_id))
+		return "row_id";
 	if (a->as_table != b->as_table)
 		return "format";
 	if (a->mode != b->mode)

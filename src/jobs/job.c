@@ -12,6 +12,8 @@
 
 #include "access/xact.h"
 #include "commands/async.h"
+#include "commands/prepare.h"
+#include "commands/sequence.h"
 #include "miscadmin.h"
 #include "catalog/namespace.h"
 #include "pgstat.h"
@@ -24,6 +26,7 @@
 #include "utils/guc.h"
 #include "utils/json.h"
 #include "utils/memutils.h"
+#include "utils/portal.h"
 #include "utils/snapmgr.h"
 #include "utils/timestamp.h"
 
@@ -189,15 +192,19 @@ nap_until(TimestampTz when)
  * ---------------------------------------------------------------------
  */
 
-/* What the owner's SQL has left in the session must not reach the next batch. */
+/* What the owner's SQL has left in the session must not reach the next batch: what DISCARD ALL does. */
 static void
 reset_session(void)
 {
 	StartTransactionCommand();
+	PortalHashTableDeleteAll();
+	SetPGVariable("session_authorization", NIL, false);
 	ResetAllOptions();
+	DropAllPreparedStatements();
 	Async_UnlistenAll();
 	LockReleaseAll(USER_LOCKMETHOD, true);
 	ResetTempTableNamespace();
+	ResetSequenceCaches();
 	CommitTransactionCommand();
 }
 
@@ -335,7 +342,6 @@ run_by_interval(TimestampTz start, int *failures)
 static void
 recover(ErrorData *e, int *failures)
 {
-	bool		broken = job.state.store && scdc_store_is_broken(job.state.store);
 	long		delay;
 
 	if (scdc_was_leave())
@@ -346,11 +352,10 @@ recover(ErrorData *e, int *failures)
 	job.state_ready = false;
 	if (job.state.store)
 	{
+		job.state_broken |= scdc_store_is_broken(job.state.store);
 		scdc_store_end_scans(job.state.store);
 		scdc_store_discard(job.state.store);
 	}
-	if (broken)
-		scdc_state_reset(&job.state, job.query);
 	reset_session();
 
 	if (asked_to_stop())
@@ -455,7 +460,8 @@ scdc_job_main(Datum arg)
 	memcpy(&task, MyBgworkerEntry->bgw_extra, sizeof(task));
 	mine = &scdc_job_slots->slots[task.slot];
 	LWLockAcquire(scdc_shared->lock, LW_EXCLUSIVE);
-	ok = mine->phase == SCDC_SLOT_LAUNCHED && mine->dboid == task.dboid &&
+	/* a worker that comes late may find that another was started in its place */
+	ok = mine->phase == SCDC_SLOT_LAUNCHED && mine->pid == 0 && mine->dboid == task.dboid &&
 		memcmp(&mine->run_id, &task.run_id, sizeof(pg_uuid_t)) == 0;
 	if (ok)
 	{

@@ -99,14 +99,17 @@ typedef struct ScdcQuery
 	char	   *progress_table; /* sink_options; NULL: none */
 	int			ncolumns;
 	ScdcQueryColumn *columns;
+	int32		known_schema;	/* newest one of a tracked table when its columns were taken; older ones are mapped to them */
+	char	   *contract;		/* of a registered change log: its flags; NULL: a tracked table */
+	List	   *row_id;			/* and its row_id, row_version */
 	int			nkeys;
-	char	  **keys;			/* names of the identity's columns, tracked tables only */
+	char	  **keys;			/* names of the identity's columns */
 
 	ItemPointerData tid;
 } ScdcQuery;
 
 /* status of a run; on disk */
-#define SCDC_RUN_RUNNING	'r'		/* should be running */
+#define SCDC_RUN_RUNNING	'r'		/* should be running; reads as stopped in a copy of the database */
 #define SCDC_RUN_STOPPED	's'
 #define SCDC_RUN_FINISHED	'f'
 #define SCDC_RUN_FAILED		'e'
@@ -140,7 +143,7 @@ typedef struct ScdcProgress
 	int64		oldest_batch;	/* first one that the state goes back to */
 	char	   *oldest_pending; /* version that the state goes back to, or NULL */
 	TimestampTz watermark;		/* for the next batch */
-	int64		input_rows;
+	int64		input_rows;		/* of this batch and all before, as is the next */
 	int64		output_rows;
 	int64		state_rows;
 	int64		state_bytes;

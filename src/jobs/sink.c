@@ -20,23 +20,31 @@
 #include "catalog/objectaddress.h"
 #include "catalog/partition.h"
 #include "catalog/pg_class.h"
+#include "catalog/pg_index.h"
 #include "catalog/pg_inherits.h"
+#include "catalog/pg_operator.h"
 #include "catalog/pg_proc.h"
 #include "catalog/pg_type.h"
-#include "common/hashfn.h"
 #include "commands/defrem.h"
+#include "commands/trigger.h"
 #include "executor/spi.h"
+#include "foreign/foreign.h"
 #include "funcapi.h"
 #include "miscadmin.h"
 #include "nodes/makefuncs.h"
 #include "nodes/nodeFuncs.h"
 #include "parser/parse_func.h"
+#include "parser/analyze.h"
 #include "parser/parser.h"
+#include "parser/parsetree.h"
+#include "partitioning/partbounds.h"
+#include "partitioning/partdesc.h"
 #include "utils/acl.h"
 #include "utils/builtins.h"
 #include "utils/guc.h"
 #include "utils/lsyscache.h"
 #include "utils/memutils.h"
+#include "utils/partcache.h"
 #include "utils/plancache.h"
 #include "utils/queryenvironment.h"
 #include "utils/rel.h"
@@ -164,17 +172,37 @@ refuse_stateful(Node *node, void *context)
 	return expression_tree_walker(node, refuse_stateful, context);
 }
 
+/* Its result is used by the names of its columns. */
+static void
+check_names(TupleDesc desc)
+{
+	for (int i = 0; i < desc->natts; i++)
+		for (int j = 0; j < i; j++)
+			if (strcmp(NameStr(TupleDescAttr(desc, i)->attname), NameStr(TupleDescAttr(desc, j)->attname)) == 0)
+				ereport(ERROR,
+						(errcode(ERRCODE_DUPLICATE_COLUMN),
+						 errmsg("column \"%s\" appears twice in \"query\"", NameStr(TupleDescAttr(desc, i)->attname))));
+}
+
 /* Checks the query; returns its columns, in the caller's context.  Inside SPI, with "batch" registered. */
 static TupleDesc
 check_query(const char *text)
 {
 	SPIPlanPtr	plan = SPI_prepare(text, 0, NULL);
 	CachedPlanSource *source;
+	Query	   *query;
 
 	if (plan == NULL)
 		elog(ERROR, "SPI_prepare failed: %s", SPI_result_code_string(SPI_result));
 	source = linitial(SPI_plan_get_plan_sources(plan));
-	refuse_stateful((Node *) linitial(source->query_list), NULL);
+	query = linitial_node(Query, source->query_list);
+	if (query->hasModifyingCTE || query->rowMarks)
+		ereport(ERROR,
+				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+				 errmsg("%s not supported in \"query\"", query->rowMarks ? "row locks are" : "commands that change data are"),
+				 errhint("Commands in foreach_batch may do so for each batch.")));
+	refuse_stateful((Node *) query, NULL);
+	check_names(source->resultDesc);
 	return CreateTupleDescCopy(source->resultDesc);
 }
 
@@ -220,6 +248,15 @@ add_list(StringInfo s, const char *prefix, List *names)
 		appendStringInfo(s, "%s%s%s", foreach_current_index(lc) > 0 ? ", " : "", prefix, quote_identifier(lfirst(lc)));
 }
 
+static bool
+is_key(const ScdcQuery *q, const char *column)
+{
+	for (int i = 0; i < q->nkeys; i++)
+		if (strcmp(column, q->keys[i]) == 0)
+			return true;
+	return false;
+}
+
 static List *
 key_list(const ScdcQuery *q)
 {
@@ -230,6 +267,12 @@ key_list(const ScdcQuery *q)
 	return keys;
 }
 
+static char *
+qualified_name(Oid relid)
+{
+	return quote_qualified_identifier(get_namespace_name(get_rel_namespace(relid)), get_rel_name(relid));
+}
+
 static void
 run(const char *sql)
 {
@@ -237,6 +280,22 @@ run(const char *sql)
 
 	if (result < 0)
 		elog(ERROR, "SPI_execute failed: %s", SPI_result_code_string(result));
+}
+
+/* Is the column part of the row identity, and never NULL in the source? */
+static bool
+is_not_null_key(const ScdcQuery *q, const char *column)
+{
+	HeapTuple	tuple;
+	bool		result;
+
+	if (!is_key(q, column))
+		return false;
+	tuple = SearchSysCacheAttName(q->source_relid, column);
+	result = HeapTupleIsValid(tuple) && ((Form_pg_attribute) GETSTRUCT(tuple))->attnotnull;
+	if (HeapTupleIsValid(tuple))
+		ReleaseSysCache(tuple);
+	return result;
 }
 
 /* Makes the sink, with the query's columns; mirrors leave the metadata columns out. */
@@ -265,6 +324,8 @@ create_sink(ScdcQuery *q, RangeVar *rv, TupleDesc columns)
 		if (OidIsValid(att->attcollation) && att->attcollation != get_typcollation(att->atttypid))
 			appendStringInfo(&s, " COLLATE %s",
 							 generate_collation_name(att->attcollation));
+		if (q->apply && is_not_null_key(q, NameStr(att->attname)))
+			appendStringInfoString(&s, " NOT NULL");
 		first = false;
 	}
 	appendStringInfoChar(&s, ')');
@@ -296,10 +357,6 @@ check_sink_kind(const ScdcQuery *q, Oid relid)
 	char		relkind = get_rel_relkind(relid);
 	const char *name = get_rel_name(relid);
 
-	if (relid == q->source_relid)
-		ereport(ERROR,
-				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("sink \"%s\" is the source of the query", name)));
 	if (relkind != RELKIND_RELATION && relkind != RELKIND_PARTITIONED_TABLE && relkind != RELKIND_VIEW &&
 		relkind != RELKIND_FOREIGN_TABLE)
 		ereport(ERROR,
@@ -439,6 +496,32 @@ append_sql(const ScdcQuery *q, const char *text, List *columns)
 	return s.data;
 }
 
+/* Nothing that we write may depend on operators that the search_path finds. */
+#define GONE \
+	"(q._change_type OPERATOR(pg_catalog.=) 'delete' OR q._change_type OPERATOR(pg_catalog.=) 'update_preimage')"
+
+/* The equality of a type, by name. */
+static char *
+equality_sql(Oid type)
+{
+	TypeCacheEntry *cache = lookup_type_cache(type, TYPECACHE_EQ_OPR);
+	HeapTuple	tuple;
+	Form_pg_operator form;
+	char	   *result;
+
+	if (!OidIsValid(cache->eq_opr))
+		ereport(ERROR,
+				(errcode(ERRCODE_UNDEFINED_FUNCTION),
+				 errmsg("could not identify an equality operator for type %s", format_type_be(type))));
+	tuple = SearchSysCache1(OPEROID, ObjectIdGetDatum(cache->eq_opr));
+	if (!HeapTupleIsValid(tuple))
+		elog(ERROR, "cache lookup failed for operator %u", cache->eq_opr);
+	form = (Form_pg_operator) GETSTRUCT(tuple);
+	result = psprintf("OPERATOR(%s.%s)", quote_identifier(get_namespace_name(form->oprnamespace)), NameStr(form->oprname));
+	ReleaseSysCache(tuple);
+	return result;
+}
+
 /* The last row of each identity, and whether that is gone. */
 static char *
 last_rows_sql(const ScdcQuery *q, const char *text)
@@ -448,11 +531,11 @@ last_rows_sql(const ScdcQuery *q, const char *text)
 	initStringInfo(&s);
 	appendStringInfoString(&s, "(SELECT DISTINCT ON (");
 	add_list(&s, "q.", key_list(q));
-	appendStringInfoString(&s, ") q.*, q._change_type IN ('delete', 'update_preimage') AS \"-gone\" FROM "
+	appendStringInfoString(&s, ") q.*, " GONE " AS \"-gone\" FROM "
 						   "(SELECT q.*, pg_catalog.row_number() OVER () AS \"-n\" FROM (");
 	appendStringInfo(&s, "%s\n) AS q) AS q ORDER BY ", text);
 	add_list(&s, "q.", key_list(q));
-	appendStringInfoString(&s, ", q._commit_version DESC, (q._change_type IN ('delete', 'update_preimage')), \"-n\" DESC)");
+	appendStringInfoString(&s, ", q._commit_version DESC, " GONE ", \"-n\" DESC)");
 	return s.data;
 }
 
@@ -465,11 +548,16 @@ same_key_sql(const ScdcQuery *q, TupleDesc sink)
 	initStringInfo(&s);
 	for (int i = 0; i < q->nkeys; i++)
 	{
-		/* an index can serve "=" only */
-		bool		plain = TupleDescAttr(sink, find_column(sink, q->keys[i]))->attnotnull;
+		Form_pg_attribute att = TupleDescAttr(sink, find_column(sink, q->keys[i]));
 		const char *key = quote_identifier(q->keys[i]);
+		const char *equal = equality_sql(att->atttypid);
 
-		appendStringInfo(&s, "%ss.%s %s f.%s", i > 0 ? " AND " : "", key, plain ? "=" : "IS NOT DISTINCT FROM", key);
+		/* an index can serve the first form only */
+		appendStringInfoString(&s, i > 0 ? " AND " : "");
+		if (att->attnotnull)
+			appendStringInfo(&s, "s.%s %s f.%s", key, equal, key);
+		else
+			appendStringInfo(&s, "(s.%s %s f.%s OR (s.%s IS NULL AND f.%s IS NULL))", key, equal, key, key, key);
 	}
 	return s.data;
 }
@@ -481,14 +569,8 @@ without_keys(const ScdcQuery *q, List *columns)
 	ListCell   *lc;
 
 	foreach(lc, columns)
-	{
-		bool		key = false;
-
-		for (int i = 0; i < q->nkeys; i++)
-			key |= strcmp(lfirst(lc), q->keys[i]) == 0;
-		if (!key)
+		if (!is_key(q, lfirst(lc)))
 			result = lappend(result, lfirst(lc));
-	}
 	return result;
 }
 
@@ -505,12 +587,19 @@ set_sql(List *columns, const char *from)
 	return s.data;
 }
 
+typedef enum ScdcApplyWay
+{
+	SCDC_APPLY_UPSERT,			/* INSERT ... ON CONFLICT */
+	SCDC_APPLY_UPDATE,			/* UPDATE, then INSERT what is not there */
+	SCDC_APPLY_REPLACE			/* DELETE, then INSERT */
+} ScdcApplyWay;
+
 /*
  * Commands that make the sink equal the source: rows that are gone first, so
  * that what takes their place in another unique index of the sink finds room.
  */
 static List *
-apply_sql(const ScdcQuery *q, const char *text, List *columns, TupleDesc sink, bool on_conflict)
+apply_sql(const ScdcQuery *q, const char *text, List *columns, TupleDesc sink, ScdcApplyWay way)
 {
 	char	   *rows = last_rows_sql(q, text);
 	char	   *same = same_key_sql(q, sink);
@@ -518,9 +607,10 @@ apply_sql(const ScdcQuery *q, const char *text, List *columns, TupleDesc sink, b
 	StringInfoData s;
 	List	   *result;
 
-	result = list_make1(psprintf("DELETE FROM %s AS s USING %s AS f WHERE f.\"-gone\" AND %s", q->sink, rows, same));
+	result = list_make1(psprintf("DELETE FROM %s AS s USING %s AS f WHERE %s%s", q->sink, rows,
+								 way == SCDC_APPLY_REPLACE ? "" : "f.\"-gone\" AND ", same));
 	initStringInfo(&s);
-	if (!on_conflict && others)
+	if (way == SCDC_APPLY_UPDATE && others)
 		result = lappend(result, psprintf("UPDATE %s AS s SET %s FROM %s AS f WHERE NOT f.\"-gone\" AND %s",
 										  q->sink, set_sql(others, "f"), rows, same));
 	appendStringInfo(&s, "INSERT INTO %s (", q->sink);
@@ -528,7 +618,7 @@ apply_sql(const ScdcQuery *q, const char *text, List *columns, TupleDesc sink, b
 	appendStringInfoString(&s, ") " TAKE_IDENTITY " SELECT ");
 	add_list(&s, "f.", columns);
 	appendStringInfo(&s, " FROM %s AS f WHERE NOT f.\"-gone\"", rows);
-	if (on_conflict)
+	if (way == SCDC_APPLY_UPSERT)
 	{
 		appendStringInfoString(&s, " ON CONFLICT (");
 		add_list(&s, "", key_list(q));
@@ -538,21 +628,46 @@ apply_sql(const ScdcQuery *q, const char *text, List *columns, TupleDesc sink, b
 		else
 			appendStringInfoString(&s, " DO NOTHING");
 	}
-	else
+	else if (way == SCDC_APPLY_UPDATE)
 		appendStringInfo(&s, " AND NOT EXISTS (SELECT FROM %s AS s WHERE %s)", q->sink, same);
 	return lappend(result, s.data);
 }
 
+/* Can ON CONFLICT find the sink's rows: is its index immediate, and does NULL equal NULL there? */
+static bool
+can_be_arbiter(const ScdcQuery *q, Relation sink)
+{
+	AttrNumber	attnums[INDEX_MAX_KEYS];
+	HeapTuple	tuple;
+	bool		not_null = true;
+	bool		result;
+
+	if (sink->rd_rel->relkind != RELKIND_RELATION && sink->rd_rel->relkind != RELKIND_PARTITIONED_TABLE)
+		return false;
+	for (int i = 0; i < q->nkeys; i++)
+	{
+		attnums[i] = find_column(RelationGetDescr(sink), q->keys[i]) + 1;
+		not_null &= TupleDescAttr(RelationGetDescr(sink), attnums[i] - 1)->attnotnull;
+	}
+	tuple = SearchSysCache1(INDEXRELID, ObjectIdGetDatum(scdc_identity_index(sink, attnums, q->nkeys)));
+	if (!HeapTupleIsValid(tuple))
+		return false;
+	result = ((Form_pg_index) GETSTRUCT(tuple))->indimmediate &&
+		(not_null || ((Form_pg_index) GETSTRUCT(tuple))->indnullsnotdistinct);
+	ReleaseSysCache(tuple);
+	return result;
+}
+
 /* What writes a batch into the sink; the sink is open. */
 static List *
-sink_sql(const ScdcQuery *q, const char *text, TupleDesc columns, Relation sink)
+sink_sql(const ScdcQuery *q, const char *text, TupleDesc columns, Relation sink, bool replace)
 {
 	List	   *written = written_columns(q, columns, RelationGetDescr(sink));
 
 	if (!q->apply)
 		return list_make1(append_sql(q, text, written));
-	return apply_sql(q, text, written, RelationGetDescr(sink),
-					 sink->rd_rel->relkind == RELKIND_RELATION || sink->rd_rel->relkind == RELKIND_PARTITIONED_TABLE);
+	return apply_sql(q, text, written, RelationGetDescr(sink), replace ? SCDC_APPLY_REPLACE :
+					 can_be_arbiter(q, sink) ? SCDC_APPLY_UPSERT : SCDC_APPLY_UPDATE);
 }
 
 static RangeVar *
@@ -668,6 +783,119 @@ scdc_sink_resolve(ScdcQuery *q)
  * ---------------------------------------------------------------------
  */
 
+void
+scdc_sink_qualify(ScdcQuery *q)
+{
+	RangeVar   *rv;
+	Oid			relid;
+
+	if (q->sink_kind != SCDC_SINK_TABLE)
+		return;
+	rv = sink_name(q);
+	relid = RangeVarGetRelid(rv, NoLock, true);
+	q->sink = quote_qualified_identifier(get_namespace_name(OidIsValid(relid) ? get_rel_namespace(relid) :
+															RangeVarGetCreationNamespace(rv)), rv->relname);
+}
+
+/*
+ * The sink runs its triggers and defaults as whoever writes into it.  For an
+ * ordinary owner that is the rule with any INSERT; a superuser's query would
+ * give the server away to the sink's owner (reliability 8.1).
+ */
+static void
+check_sink_owner(const ScdcQuery *q, Oid relid)
+{
+	HeapTuple	tuple = SearchSysCache1(RELOID, ObjectIdGetDatum(relid));
+	Oid			owner;
+
+	if (!HeapTupleIsValid(tuple))
+		elog(ERROR, "cache lookup failed for relation %u", relid);
+	owner = ((Form_pg_class) GETSTRUCT(tuple))->relowner;
+	ReleaseSysCache(tuple);
+	if (superuser_arg(q->owner) && !superuser_arg(owner))
+		ereport(ERROR,
+				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
+				 errmsg("sink \"%s\" does not belong to a superuser", get_rel_name(relid)),
+				 errdetail("Its owner's triggers and defaults would run with the rights of superuser \"%s\".",
+						   GetUserNameFromId(q->owner, true)),
+				 errhint("Start the query as role \"%s\".", GetUserNameFromId(owner, true))));
+}
+
+/* What holds for all that a command writes into: the sink, its parts, and the table behind it if it is a view. */
+static void
+check_target(const ScdcQuery *q, Oid relid)
+{
+	ListCell   *lc;
+
+	foreach(lc, find_all_inheritors(relid, AccessShareLock, NULL))
+	{
+		Oid			part = lfirst_oid(lc);
+
+		if (part == q->source_relid)
+			ereport(ERROR,
+					(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+					 errmsg("sink \"%s\" is the source of the query", get_rel_name(part))));
+		check_sink_owner(q, part);
+	}
+	if (get_rel_relispartition(relid))
+		foreach(lc, get_partition_ancestors(relid))
+			if (lfirst_oid(lc) == q->source_relid)
+				ereport(ERROR,
+						(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+						 errmsg("sink \"%s\" is a part of the source of the query", get_rel_name(relid))));
+}
+
+/* Analyses a command that writes; checks what it comes to write into.  Inside SPI, with "batch" registered. */
+static void
+check_command(const ScdcQuery *q, const char *command)
+{
+	SPIPlanPtr	plan = SPI_prepare(command, 0, NULL);
+	CachedPlanSource *source;
+	ListCell   *lc;
+
+	if (plan == NULL)
+		elog(ERROR, "SPI_prepare failed: %s", SPI_result_code_string(SPI_result));
+	source = linitial(SPI_plan_get_plan_sources(plan));
+	foreach(lc, source->query_list)
+	{
+		Query	   *query = lfirst_node(Query, lc);
+
+		if (query->resultRelation > 0)
+			check_target(q, rt_fetch(query->resultRelation, query->rtable)->relid);
+	}
+}
+
+/* The columns by which a batch that was written elsewhere is known there. */
+static void
+check_progress_table(const ScdcQuery *q, Oid sink)
+{
+	Oid			relid;
+
+	if (q->progress_table == NULL)
+		return;
+	if (get_rel_relkind(sink) != RELKIND_FOREIGN_TABLE)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("sink option \"progressTable\" is for foreign tables"),
+				 errdetail("\"%s\" is none; a sink in this database is exactly once without it.", get_rel_name(sink))));
+	relid = RangeVarGetRelid(makeRangeVarFromNameList(textToQualifiedNameList(cstring_to_text(q->progress_table))),
+							 AccessShareLock, false);
+	if (get_rel_relkind(relid) != RELKIND_FOREIGN_TABLE ||
+		GetForeignTable(relid)->serverid != GetForeignTable(sink)->serverid)
+		ereport(ERROR,
+				(errcode(ERRCODE_WRONG_OBJECT_TYPE),
+				 errmsg("progress table \"%s\" is not a foreign table on the server of the sink", get_rel_name(relid)),
+				 errdetail("Rows and progress must be one transaction of that server.")));
+	if (get_attnum(relid, "query_id") == InvalidAttrNumber || get_attnum(relid, "batch_id") == InvalidAttrNumber)
+		ereport(ERROR,
+				(errcode(ERRCODE_UNDEFINED_COLUMN),
+				 errmsg("progress table \"%s\" needs the columns \"query_id\" and \"batch_id\"", get_rel_name(relid)),
+				 errhint("Make it like (query_id uuid, batch_id bigint) on both servers.")));
+	check_right(relid, ACL_INSERT);
+	check_right(relid, ACL_SELECT);
+	check_right(relid, ACL_DELETE);
+}
+
 static void
 check_table_sink(ScdcQuery *q, const char *text, TupleDesc columns, bool create)
 {
@@ -695,7 +923,12 @@ check_table_sink(ScdcQuery *q, const char *text, TupleDesc columns, bool create)
 		q->partition_by = NIL;
 	}
 	check_sink_kind(q, relid);
+	check_target(q, relid);
 	check_rights(q, relid);
+	check_progress_table(q, relid);
+	if (q->progress_table)
+		q->progress_table = qualified_name(RangeVarGetRelid(makeRangeVarFromNameList(textToQualifiedNameList(cstring_to_text(q->progress_table))),
+															AccessShareLock, false));
 	q->sink = quote_qualified_identifier(get_namespace_name(get_rel_namespace(relid)), get_rel_name(relid));
 	if (q->merge_schema)
 		merge_schema(relid, columns);
@@ -703,10 +936,46 @@ check_table_sink(ScdcQuery *q, const char *text, TupleDesc columns, bool create)
 	sink = relation_open(relid, AccessShareLock);
 	if (q->apply)
 		check_mirror(q, sink, columns);
-	foreach(lc, sink_sql(q, text, columns, sink))
-		if (SPI_prepare(lfirst(lc), 0, NULL) == NULL)
-			elog(ERROR, "SPI_prepare failed: %s", SPI_result_code_string(SPI_result));
+	foreach(lc, sink_sql(q, text, columns, sink, false))
+		check_command(q, lfirst(lc));
 	relation_close(sink, NoLock);
+}
+
+/*
+ * Commands of foreach_batch.  What comes after one that is not a query may
+ * depend on it (CREATE TEMP TABLE), and is analysed when its time has come.
+ */
+static void
+check_commands(const ScdcQuery *q)
+{
+	List	   *statements = raw_parser(q->sink, RAW_PARSE_DEFAULT);
+	Oid			type = INT8OID;
+	ListCell   *lc;
+
+	if (statements == NIL)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("\"foreach_batch\" holds no command")));
+	foreach(lc, statements)
+	{
+		RawStmt    *raw = lfirst_node(RawStmt, lc);
+
+		if (IsA(raw->stmt, TransactionStmt) || IsA(raw->stmt, CopyStmt))
+			ereport(ERROR,
+					(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+					 IsA(raw->stmt, CopyStmt) ? errmsg("COPY is not allowed in \"foreach_batch\"") :
+					 errmsg("transaction commands are not allowed in \"foreach_batch\"")));
+	}
+	foreach(lc, statements)
+	{
+		RawStmt    *raw = lfirst_node(RawStmt, lc);
+		const char *start = q->sink + raw->stmt_location;
+
+		if (!analyze_requires_snapshot(raw))
+			break;
+		if (SPI_prepare(raw->stmt_len > 0 ? pnstrdup(start, raw->stmt_len) : pstrdup(start), 1, &type) == NULL)
+			elog(ERROR, "SPI_prepare failed: %s", SPI_result_code_string(SPI_result));
+	}
 }
 
 void
@@ -718,6 +987,7 @@ scdc_sink_check(ScdcQuery *q, TupleDesc batch, bool create)
 	char	   *text = query_text(q);
 	TupleDesc	columns;
 	char	   *sink;
+	char	   *progress_table;
 	List	   *partition_by;
 
 	connect(batch, nothing, 0);
@@ -728,16 +998,18 @@ scdc_sink_check(ScdcQuery *q, TupleDesc batch, bool create)
 			check_table_sink(q, text, columns, create);
 			break;
 		case SCDC_SINK_BATCH_SQL:
-			(void) raw_parser(q->sink, RAW_PARSE_DEFAULT);
+			check_commands(q);
 			break;
 		case SCDC_SINK_BATCH_FUNCTION:
 		case SCDC_SINK_FOREACH:
 			break;
 	}
 	sink = MemoryContextStrdup(cxt, q->sink);
+	progress_table = q->progress_table ? MemoryContextStrdup(cxt, q->progress_table) : NULL;
 	partition_by = q->partition_by;
 	SPI_finish();
 	q->sink = sink;
+	q->progress_table = progress_table;
 	q->partition_by = partition_by;
 	AtEOXact_GUC(true, nestlevel);
 	tuplestore_end(nothing);
@@ -748,25 +1020,66 @@ scdc_sink_check(ScdcQuery *q, TupleDesc batch, bool create)
  * ---------------------------------------------------------------------
  */
 
-/* Name of a partition: the parent's, and a number that depends on the value only. */
+/* Name of a new partition: the parent's and the value, as far as that can be read. */
 static char *
-partition_name(const char *parent, const char *value)
+partition_name(Oid parent, const char *value)
 {
-	uint32		hash = value ? DatumGetUInt32(hash_any((const unsigned char *) value, strlen(value))) : 0;
+	char	   *readable = value ? pstrdup(value) : pstrdup("null");
 
-	return psprintf("%.*s_%s%08x", NAMEDATALEN - 11, parent, value ? "" : "n", hash);
+	for (char *p = readable; *p; p++)
+		if (!isalnum((unsigned char) *p) && !IS_HIGHBIT_SET(*p))
+			*p = '_';
+	for (int n = 0;; n++)
+	{
+		char	   *name = makeObjectName(get_rel_name(parent), readable, n > 0 ? psprintf("%d", n) : NULL);
+
+		if (!OidIsValid(get_relname_relid(name, get_rel_namespace(parent))))
+			return name;
+	}
 }
 
-/*
- * Makes the partitions that the rows need, level by level.  The names follow
- * from the values, and the parts of a name that exists are looked at no more.
- */
+/* The partition for a value; InvalidOid if there is none. */
+static Oid
+find_partition(Oid parent, Oid type, Datum value, bool isnull)
+{
+	Relation	rel = relation_open(parent, AccessShareLock);
+	PartitionKey key = RelationGetPartitionKey(rel);
+	PartitionDesc parts = RelationGetPartitionDesc(rel, false);
+	PartitionBoundInfo bounds = parts->boundinfo;
+	Oid			result = InvalidOid;
+	int			n = -1;
+
+	if (key == NULL || key->strategy != PARTITION_STRATEGY_LIST || key->parttypid[0] != type)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("\"%s\" is not partitioned by a list of values of this type any more", RelationGetRelationName(rel)),
+				 errdetail("The query makes its partitions.")));
+	if (parts->nparts > 0)
+	{
+		if (isnull)
+			n = bounds->null_index;
+		else
+		{
+			bool		equal;
+			int			at = partition_list_bsearch(key->partsupfunc, key->partcollation, bounds, value, &equal);
+
+			if (at >= 0 && equal)
+				n = bounds->indexes[at];
+		}
+		if (n < 0)
+			n = bounds->default_index;
+		if (n >= 0)
+			result = parts->oids[n];
+	}
+	relation_close(rel, NoLock);
+	return result;
+}
+
+/* Makes the partitions that the rows need, level by level. */
 static void
-make_partitions(const ScdcQuery *q, const char *text)
+make_partitions(const ScdcQuery *q, const char *text, Oid sink)
 {
 	int			levels = list_length(q->partition_by);
-	List	   *rv_names = textToQualifiedNameList(cstring_to_text(q->sink));
-	char	   *schema = strVal(linitial(rv_names));
 	StringInfoData s;
 	uint64		n;
 	SPITupleTable *table;
@@ -777,32 +1090,41 @@ make_partitions(const ScdcQuery *q, const char *text)
 	foreach(lc, q->partition_by)
 		appendStringInfo(&s, "%sq.%s", foreach_current_index(lc) > 0 ? ", " : "", quote_identifier(lfirst(lc)));
 	appendStringInfo(&s, " FROM (%s\n) AS q", text);
-	if (SPI_execute(s.data, true, 0) != SPI_OK_SELECT)
+	if (SPI_execute(s.data, false, 0) != SPI_OK_SELECT)
 		elog(ERROR, "unexpected result of a query");
 	n = SPI_processed;
 	table = SPI_tuptable;
 
 	for (uint64 i = 0; i < n; i++)
 	{
-		char	   *parent = strVal(lsecond(rv_names));
+		Oid			parent = sink;
 
 		for (int level = 0; level < levels; level++)
 		{
-			char	   *value = SPI_getvalue(table->vals[i], table->tupdesc, level + 1);
-			char	   *name = partition_name(parent, value);
+			bool		isnull;
+			Datum		value = SPI_getbinval(table->vals[i], table->tupdesc, level + 1, &isnull);
+			Oid			part = find_partition(parent, SPI_gettypeid(table->tupdesc, level + 1), value, isnull);
 
-			if (!OidIsValid(get_relname_relid(name, get_namespace_oid(schema, false))))
+			if (!OidIsValid(part))
 			{
+				char	   *shown = SPI_getvalue(table->vals[i], table->tupdesc, level + 1);
+				char	   *name = partition_name(parent, shown);
+				Oid			nsp = get_rel_namespace(parent);
+
 				resetStringInfo(&s);
-				appendStringInfo(&s, "CREATE TABLE %s PARTITION OF ", quote_qualified_identifier(schema, name));
-				appendStringInfo(&s, "%s FOR VALUES IN (%s)", quote_qualified_identifier(schema, parent),
-								 value ? quote_literal_cstr(value) : "NULL");
+				appendStringInfo(&s, "CREATE TABLE %s PARTITION OF %s FOR VALUES IN (%s)",
+								 quote_qualified_identifier(get_namespace_name(nsp), name), qualified_name(parent),
+								 shown ? quote_literal_cstr(shown) : "NULL");
 				if (level + 1 < levels)
 					appendStringInfo(&s, " PARTITION BY LIST (%s)",
 									 quote_identifier(list_nth(q->partition_by, level + 1)));
 				run(s.data);
+				CommandCounterIncrement();
+				part = get_relname_relid(name, nsp);
 			}
-			parent = name;
+			if (get_rel_relkind(part) != RELKIND_PARTITIONED_TABLE)
+				break;
+			parent = part;
 		}
 	}
 	SPI_freetuptable(table);
@@ -839,24 +1161,89 @@ note_written(const ScdcQuery *q, int64 batch_id)
 }
 
 static int64
-write_table(const ScdcQuery *q, const char *text)
+run_all(List *commands)
 {
-	Oid			relid = RangeVarGetRelid(sink_name(q), AccessShareLock, false);
-	Relation	sink;
 	int64		rows = 0;
 	ListCell   *lc;
-	List	   *commands;
 
-	if (q->partition_by)
-		make_partitions(q, text);
-	sink = relation_open(relid, AccessShareLock);
-	commands = sink_sql(q, text, check_query(text), sink);
-	relation_close(sink, NoLock);
 	foreach(lc, commands)
 	{
 		run(lfirst(lc));
 		rows += SPI_processed;
 	}
+	return rows;
+}
+
+/* Do foreign keys refer to the sink?  Then its rows cannot be taken away for a moment. */
+static bool
+is_referenced(Relation sink)
+{
+	ListCell   *lc;
+
+	foreach(lc, find_all_inheritors(RelationGetRelid(sink), AccessShareLock, NULL))
+	{
+		Relation	rel = relation_open(lfirst_oid(lc), AccessShareLock);
+		bool		found = false;
+
+		for (int i = 0; rel->trigdesc && i < rel->trigdesc->numtriggers && !found; i++)
+			found = RI_FKey_trigger_type(rel->trigdesc->triggers[i].tgfoid) == RI_TRIGGER_PK;
+		relation_close(rel, NoLock);
+		if (found)
+			return true;
+	}
+	return false;
+}
+
+/*
+ * Rows that exchange values of another unique index of the sink cannot be
+ * updated one by one.  If that is what happens, all rows of the batch are
+ * taken away first.
+ */
+static int64
+write_mirror(const ScdcQuery *q, const char *text, TupleDesc columns, Relation sink)
+{
+	MemoryContext cxt = CurrentMemoryContext;
+	ResourceOwner owner = CurrentResourceOwner;
+	int64		rows = 0;
+	bool		exchange = false;
+
+	BeginInternalSubTransaction(NULL);
+	MemoryContextSwitchTo(cxt);
+	PG_TRY();
+	{
+		rows = run_all(sink_sql(q, text, columns, sink, false));
+		ReleaseCurrentSubTransaction();
+		MemoryContextSwitchTo(cxt);
+		CurrentResourceOwner = owner;
+	}
+	PG_CATCH();
+	{
+		MemoryContextSwitchTo(cxt);
+		if (geterrcode() != ERRCODE_UNIQUE_VIOLATION || sink->rd_rel->relkind == RELKIND_VIEW || is_referenced(sink))
+			PG_RE_THROW();
+		FlushErrorState();
+		RollbackAndReleaseCurrentSubTransaction();
+		MemoryContextSwitchTo(cxt);
+		CurrentResourceOwner = owner;
+		exchange = true;
+	}
+	PG_END_TRY();
+	return exchange ? run_all(sink_sql(q, text, columns, sink, true)) : rows;
+}
+
+static int64
+write_table(const ScdcQuery *q, const char *text)
+{
+	Oid			relid = RangeVarGetRelid(sink_name(q), AccessShareLock, false);
+	TupleDesc	columns = check_query(text);
+	Relation	sink;
+	int64		rows;
+
+	if (q->partition_by)
+		make_partitions(q, text, relid);
+	sink = relation_open(relid, AccessShareLock);
+	rows = q->apply ? write_mirror(q, text, columns, sink) : run_all(sink_sql(q, text, columns, sink, false));
+	relation_close(sink, NoLock);
 	return rows;
 }
 
@@ -1002,7 +1389,11 @@ write_foreach(const ScdcQuery *q, const char *text, int64 batch_id)
 		MemoryContextSwitchTo(cxt);
 		PG_TRY();
 		{
-			run(psprintf("SELECT %s FROM (%s\n) AS q", call, text));
+			SPIExecuteOptions options = {.dest = CreateDestReceiver(DestNone)};
+			int			result = SPI_execute_extended(psprintf("SELECT %s FROM (%s\n) AS q", call, text), &options);
+
+			if (result < 0)
+				elog(ERROR, "SPI_execute_extended failed: %s", SPI_result_code_string(result));
 			ReleaseCurrentSubTransaction();
 			MemoryContextSwitchTo(cxt);
 			CurrentResourceOwner = owner;

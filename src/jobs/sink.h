@@ -27,6 +27,9 @@ extern void scdc_sink_check(ScdcQuery *query, TupleDesc batch, bool create);
 /* Tells foreach_batch's SQL from a function's name; sets the query's sink_kind and sink. */
 extern void scdc_sink_resolve(ScdcQuery *query);
 
+/* Replaces the name of a sink by its qualified name, whether there is one or it has to be made. */
+extern void scdc_sink_qualify(ScdcQuery *query);
+
 /* Writes one batch; returns how many rows went out, -1 if nobody knows. */
 extern int64 scdc_sink_write(const ScdcQuery *query, TupleDesc batch, Tuplestorestate *rows, int64 nrows, int64 batch_id);
 

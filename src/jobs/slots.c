@@ -42,7 +42,6 @@ scdc_slots_init(bool found)
 		ScdcJobSlot *s = &scdc_job_slots->slots[i];
 
 		pg_atomic_init_u32(&s->stop, 0);
-		pg_atomic_init_u32(&s->abandon, 0);
 		pg_atomic_init_u64(&s->asked, 0);
 		pg_atomic_init_u64(&s->answered, 0);
 		ConditionVariableInit(&s->cv);
@@ -67,7 +66,8 @@ scdc_slot_take(Oid dboid, const pg_uuid_t *query_id, const pg_uuid_t *run_id, Tr
 	{
 		ScdcJobSlot *s = &scdc_job_slots->slots[i];
 
-		if (s->phase == SCDC_SLOT_LAUNCHED && TimestampDifferenceExceeds(s->launched_at, now, LAUNCH_TIMEOUT))
+		if (s->phase == SCDC_SLOT_LAUNCHED && s->pid == 0 &&
+			TimestampDifferenceExceeds(s->launched_at, now, LAUNCH_TIMEOUT))
 			s->phase = SCDC_SLOT_FREE;
 		if (is_of(s, dboid, query_id))
 		{
@@ -94,7 +94,6 @@ scdc_slot_take(Oid dboid, const pg_uuid_t *query_id, const pg_uuid_t *run_id, Tr
 		slot->has_data = false;
 		slot->error[0] = '\0';
 		pg_atomic_write_u32(&slot->stop, 0);
-		pg_atomic_write_u32(&slot->abandon, 0);
 		pg_atomic_write_u64(&slot->asked, 0);
 		pg_atomic_write_u64(&slot->answered, 0);
 	}
@@ -124,6 +123,30 @@ scdc_slot_find(Oid dboid, const pg_uuid_t *query_id)
 	for (int i = 0; i < scdc_job_slots->nslots && found == NULL; i++)
 		if (is_of(&scdc_job_slots->slots[i], dboid, query_id))
 			found = &scdc_job_slots->slots[i];
+	LWLockRelease(scdc_shared->lock);
+	return found;
+}
+
+bool
+scdc_slot_ask_to_stop(Oid dboid, const pg_uuid_t *query_id, bool abandon)
+{
+	bool		found = false;
+
+	/* by query, since the slot may be another's by now */
+	LWLockAcquire(scdc_shared->lock, LW_EXCLUSIVE);
+	for (int i = 0; i < scdc_job_slots->nslots && !found; i++)
+	{
+		ScdcJobSlot *s = &scdc_job_slots->slots[i];
+
+		if (!is_of(s, dboid, query_id))
+			continue;
+		found = true;
+		pg_atomic_write_u32(&s->stop, 1);
+		if (s->latch)
+			SetLatch(s->latch);
+		if (abandon && s->pid != 0)
+			kill(s->pid, SIGINT);
+	}
 	LWLockRelease(scdc_shared->lock);
 	return found;
 }

@@ -55,7 +55,6 @@ typedef struct ScdcJobSlot
 
 	/* no lock */
 	pg_atomic_uint32 stop;		/* asked to end */
-	pg_atomic_uint32 abandon;	/* in the middle of a batch, if need be */
 	pg_atomic_uint64 asked;		/* number of requests to look whether all is done ... */
 	pg_atomic_uint64 answered;	/* ... up to here all was done when it looked */
 	ConditionVariable cv;		/* answered, or gone */
@@ -82,6 +81,9 @@ extern void scdc_slot_free(ScdcJobSlot *slot);
 extern ScdcJobSlot *scdc_slot_find(Oid dboid, const pg_uuid_t *query_id);
 
 extern void scdc_slot_wake(ScdcJobSlot *slot);
+
+/* Asks the worker of a query to end, with abandon in the middle of its batch; false if there is none. */
+extern bool scdc_slot_ask_to_stop(Oid dboid, const pg_uuid_t *query_id, bool abandon);
 
 /* A stream has more versions; a transaction of this database has committed. */
 extern void scdc_slots_wake_stream(Oid dboid, int64 stream_id);

@@ -18,6 +18,7 @@
 #include "jobs/failure.h"
 #include "jobs/source.h"
 #include "jobs/source_kinds.h"
+#include "log/schema.h"
 #include "sql/registration.h"
 
 /* ---------------------------------------------------------------------
@@ -77,6 +78,15 @@ scdc_source_take_columns(ScdcQuery *q)
 		q->ncolumns++;
 	}
 	relation_close(rel, AccessShareLock);
+
+	if (q->stream_id != 0)
+	{
+		Snapshot	snapshot = RegisterSnapshot(GetLatestSnapshot());
+		ScdcSchema *newest = scdc_schema_read(q->stream_id, 0, snapshot);
+
+		q->known_schema = newest ? newest->number : 0;
+		UnregisterSnapshot(snapshot);
+	}
 }
 
 /* ---------------------------------------------------------------------

@@ -98,7 +98,7 @@ select_text(const char *query, int nargs, Oid *types, Datum *values)
 static const char *
 version_column(bool text_versions)
 {
-	return text_versions ? "l._commit_version COLLATE \"C\"" : "l._commit_version";
+	return text_versions ? "l._commit_version COLLATE pg_catalog.\"C\"" : "l._commit_version";
 }
 
 static Datum
@@ -145,6 +145,35 @@ resolve_start(const ScdcRegistration *registration, const ScdcStartOptions *star
 	}
 }
 
+/* What was declared of the change log, as text that can be compared. */
+static void
+take_contract(const ScdcRegistration *registration, char **contract, List **row_id)
+{
+	*contract = psprintf("carry-overs %d, intermediate changes %d, updates as pairs %d", registration->has_carryovers,
+						 registration->has_intermediate, registration->updates_as_pairs);
+	*row_id = NIL;
+	for (int i = 0; i < registration->nrow_id; i++)
+		*row_id = lappend(*row_id, pstrdup(registration->row_id[i]));
+	*row_id = lappend(*row_id, pstrdup(registration->row_version ? registration->row_version : ""));
+}
+
+/* What waits in state is grouped by what was declared when the query was started. */
+static void
+check_contract(const ScdcQuery *q, const ScdcRegistration *registration)
+{
+	ScdcQuery	now = *q;
+	const char *difference;
+
+	take_contract(registration, &now.contract, &now.row_id);
+	difference = scdc_definition_difference(q, &now);
+	if (difference)
+		scdc_stop(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE,
+				  psprintf("change log \"%s\" was registered again with another %s", q->source, difference),
+				  strcmp(difference, "row_id") == 0 ? "Error condition: STATE_STORE_KEY_SCHEMA_NOT_COMPATIBLE." :
+				  "Error condition: STREAMING_STATEFUL_OPERATOR_NOT_MATCH_IN_STATE_METADATA.",
+				  "Register it as it was, or drop the query with stream_drop and start it anew.");
+}
+
 void
 scdc_registered_resolve(ScdcQuery *q, ScdcRegistration *registration, const ScdcStartOptions *start, Snapshot snapshot)
 {
@@ -166,6 +195,7 @@ scdc_registered_resolve(ScdcQuery *q, ScdcRegistration *registration, const Scdc
 
 	q->source_relid = registration->relid;
 	q->stream_id = 0;
+	take_contract(registration, &q->contract, &q->row_id);
 	q->initial_offset = resolve_start(registration, start, schema.text_versions);
 	if (start->end_version)
 	{
@@ -257,6 +287,7 @@ scdc_registered_open(ScdcSource *s)
 		scdc_stop(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE,
 				  psprintf("source \"%s\" is not registered as a change log any more", q->source), NULL,
 				  "Register it again with stream_register_changelog, or drop the query with stream_drop.");
+	check_contract(q, reg);
 	s->registration = reg;
 	s->flags.carryovers = reg->has_carryovers;
 	s->flags.intermediate = reg->has_intermediate;

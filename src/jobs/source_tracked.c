@@ -272,8 +272,11 @@ column_change(const ScdcQueryColumn *c, const ScdcSchema *schema)
 static char *
 schema_change(const ScdcQuery *q, int64 stream_id, int32 number, Snapshot snapshot)
 {
-	ScdcSchema *schema = scdc_schema_read(stream_id, number, snapshot);
+	ScdcSchema *schema;
 
+	if (number <= q->known_schema)
+		return NULL;			/* the table has changed since, and its columns are known by what they are now */
+	schema = scdc_schema_read(stream_id, number, snapshot);
 	if (schema == NULL)
 		return NULL;
 	for (int i = 0; i < q->ncolumns; i++)
@@ -349,6 +352,9 @@ scdc_tracked_next(ScdcSource *s, const char *after, const char *upto, bool limit
 		return NULL;
 	}
 	to = Min(to, newest.last_version);
+	/* rows without identity cannot be folded: what is read as a table is the baseline */
+	if (q->as_table && q->nkeys == 0 && stream->baseline && from < stream->base_version)
+		to = Min(to, stream->base_version);
 	if (limited && q->max_versions > 0)
 		to = Min(to, from + q->max_versions);
 
@@ -534,7 +540,7 @@ scdc_tracked_read(ScdcSource *s, const ScdcBatch *batch, ScdcFlow *flow)
 
 	nestlevel = scdc_pin_input_settings();
 	if (q->as_table)
-		read_as_table(&r, batch->batch_id == 0);
+		read_as_table(&r, batch->batch_id == 0 && r.range.first <= oldest_version(s->target->stream));
 	else
 		read_changes(&r, q->mode == SCDC_DEDUP_NET_CHANGES ? SCDC_DEDUP_DROP_CARRYOVERS : q->mode, q->compute_updates);
 	AtEOXact_GUC(true, nestlevel);

@@ -147,18 +147,9 @@ details(const ScdcQuery *q, const ScdcRun *run, const SlotView *slot, Snapshot s
 	ScdcProgress *p = scdc_progress_last(&q->query_id, snapshot);
 	ScdcBatch  *batch = p ? scdc_batch_read(&q->query_id, p->batch_id, snapshot) : NULL;
 	const char *processed = batch ? batch->end_offset : q->initial_offset;
-	List	   *records = scdc_progress_list(&q->query_id, snapshot);
 	int64		lag = version_lag(q, processed, snapshot);
-	int64		input = 0;
-	int64		output = 0;
-	ListCell   *lc;
 	const char *error = run ? run->error : NULL;
 
-	foreach(lc, records)
-	{
-		input += ((ScdcProgress *) lfirst(lc))->input_rows;
-		output += ((ScdcProgress *) lfirst(lc))->output_rows;
-	}
 	if (error == NULL && slot->present && slot->activity == SCDC_JOB_BACKING_OFF)
 		error = slot->error;
 	if (error == NULL && run && run->status == SCDC_RUN_RUNNING && !slot->present)
@@ -186,8 +177,8 @@ details(const ScdcQuery *q, const ScdcRun *run, const SlotView *slot, Snapshot s
 	values[V_WATERMARK] = TimestampTzGetDatum(p ? p->watermark : 0);
 	isnull[V_WATERMARK] = p == NULL || p->watermark == SetEpochTimestamp();
 	values[V_PENDING] = version_value(p ? p->oldest_pending : NULL, 0, &isnull[V_PENDING]);
-	values[V_INPUT] = Int64GetDatum(input);
-	values[V_OUTPUT] = Int64GetDatum(output);
+	values[V_INPUT] = Int64GetDatum(p ? p->input_rows : 0);
+	values[V_OUTPUT] = Int64GetDatum(p ? p->output_rows : 0);
 	values[V_STATE_ROWS] = Int64GetDatum(p ? p->state_rows : 0);
 	values[V_STATE_BYTES] = Int64GetDatum(p ? p->state_bytes : 0);
 	values[V_LAST_BATCH] = TimestampTzGetDatum(p ? p->finished_at : 0);
@@ -388,11 +379,13 @@ streamcdc_explain(PG_FUNCTION_ARGS)
 	ScdcQuery  *q;
 	ScdcSource *source;
 	ScdcFlowOptions flow;
+	ScdcOwnerScope scope;
 
 	scdc_require_preload();
 	InitMaterializedSRF(fcinfo, SRF_SINGLE_USE_EXPECTED);
 	snapshot = RegisterSnapshot(GetLatestSnapshot());
 	q = query_arg(fcinfo, snapshot);
+	scdc_control_begin_as_owner(q->owner, &scope);
 	source = scdc_source_open(q, snapshot);
 	flow = scdc_source_flow(source);
 
@@ -408,6 +401,7 @@ streamcdc_explain(PG_FUNCTION_ARGS)
 	put_line(rsinfo, psprintf("Query: %s", q->query ? q->query : "SELECT * FROM batch"));
 	scdc_sink_explain(q, scdc_source_work(source)->batch, rsinfo->setResult, rsinfo->setDesc);
 	scdc_source_close(source);
+	scdc_control_end_as_owner(&scope);
 	UnregisterSnapshot(snapshot);
 	return (Datum) 0;
 }

@@ -77,7 +77,7 @@ streamcdc_start(PG_FUNCTION_ARGS)
 Datum
 streamcdc_stop(PG_FUNCTION_ARGS)
 {
-	scdc_control_stop(name_arg(fcinfo), timeout_arg(fcinfo, 1, 0));
+	scdc_control_stop(name_arg(fcinfo), timeout_arg(fcinfo, 1, 30000));
 	PG_RETURN_VOID();
 }
 
