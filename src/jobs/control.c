@@ -380,6 +380,7 @@ resume_as(ScdcQuery *before, ScdcQuery *now)
 	before->cluster_by = now->cluster_by;
 	before->ncolumns = now->ncolumns;
 	before->columns = now->columns;
+	before->known_schema = now->known_schema;
 	before->nkeys = now->nkeys;
 	before->keys = now->keys;
 	scdc_query_replace(before);
@@ -402,7 +403,7 @@ scdc_control_start(ScdcQuery *q, ScdcStartOptions *start)
 
 	if (before)
 	{
-		bool		start_given = start->kind != SCDC_START_DEFAULT;
+		bool		start_given = start->kind != SCDC_START_DEFAULT || start->end_version || start->end_timestamp != DT_NOEND;
 		ScdcOwnerScope scope;
 
 		(void) find_now(q->name, true);

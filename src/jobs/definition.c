@@ -373,7 +373,7 @@ read_trigger(ScdcQuery *q, const char *given)
 {
 	MemoryContext cxt = CurrentMemoryContext;
 	Interval   *volatile interval = NULL;
-	double		us = -1;
+	double		us;
 
 	q->trigger_text = pstrdup(given);
 	if (word_is(given, "once"))
@@ -409,8 +409,7 @@ read_trigger(ScdcQuery *q, const char *given)
 		FlushErrorState();
 	}
 	PG_END_TRY();
-	if (interval)
-		us = interval->time + ((double) interval->month * DAYS_PER_MONTH + interval->day) * USECS_PER_DAY;
+	us = interval ? interval->time + ((double) interval->month * DAYS_PER_MONTH + interval->day) * USECS_PER_DAY : -1;
 	q->trigger_interval = us >= 0 && us <= MAX_TRIGGER ? (int64) us : -1;
 	if (q->trigger_interval < 0)
 		ereport(ERROR,

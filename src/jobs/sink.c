@@ -34,7 +34,6 @@
 #include "nodes/makefuncs.h"
 #include "nodes/nodeFuncs.h"
 #include "parser/parse_func.h"
-#include "parser/analyze.h"
 #include "parser/parser.h"
 #include "parser/parsetree.h"
 #include "partitioning/partbounds.h"
@@ -49,6 +48,7 @@
 #include "utils/queryenvironment.h"
 #include "utils/rel.h"
 #include "utils/resowner.h"
+#include "utils/rls.h"
 #include "utils/ruleutils.h"
 #include "utils/syscache.h"
 #include "utils/typcache.h"
@@ -392,6 +392,12 @@ check_rights(const ScdcQuery *q, Oid relid)
 		check_right(relid, ACL_SELECT);
 		check_right(relid, ACL_UPDATE);
 		check_right(relid, ACL_DELETE);
+		/* true: report as enabled even if row_security is off */
+		if (check_enable_rls(relid, InvalidOid, true) == RLS_ENABLED)
+			ereport(ERROR,
+					(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
+					 errmsg("table \"%s\" cannot be made a mirror", get_rel_name(relid)),
+					 errdetail("Row-level security applies to you on it, and may hide rows that have to change.")));
 	}
 }
 
@@ -438,9 +444,27 @@ written_columns(const ScdcQuery *q, TupleDesc columns, TupleDesc sink)
 	return result;
 }
 
+/* What the query must have for a mirror. */
+static void
+check_mirror_query(const ScdcQuery *q, TupleDesc columns)
+{
+	for (int i = 0; i < q->nkeys; i++)
+		if (find_column(columns, q->keys[i]) < 0)
+			ereport(ERROR,
+					(errcode(ERRCODE_UNDEFINED_COLUMN),
+					 errmsg("column \"%s\" of the row identity is missing in the query", q->keys[i]),
+					 errhint("sink_mode \"apply\" finds the sink's rows by it.")));
+	if (find_column(columns, "_change_type") < 0 || find_column(columns, "_commit_version") < 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_UNDEFINED_COLUMN),
+				 errmsg("column \"%s\" is missing in the query",
+						find_column(columns, "_change_type") < 0 ? "_change_type" : "_commit_version"),
+				 errhint("sink_mode \"apply\" needs it to tell what to do with a row.")));
+}
+
 /* A mirror's rows are found by the source's row identity. */
 static void
-check_mirror(const ScdcQuery *q, Relation sink, TupleDesc columns)
+check_mirror(const ScdcQuery *q, Relation sink)
 {
 	AttrNumber	attnums[INDEX_MAX_KEYS];
 
@@ -448,19 +472,13 @@ check_mirror(const ScdcQuery *q, Relation sink, TupleDesc columns)
 	{
 		int			at = find_column(RelationGetDescr(sink), q->keys[i]);
 
-		if (find_column(columns, q->keys[i]) < 0 || at < 0)
+		if (at < 0)
 			ereport(ERROR,
 					(errcode(ERRCODE_UNDEFINED_COLUMN),
-					 errmsg("column \"%s\" of the row identity is missing in the %s", q->keys[i], at < 0 ? "sink" : "query"),
+					 errmsg("column \"%s\" of the row identity is missing in the sink", q->keys[i]),
 					 errhint("sink_mode \"apply\" finds the sink's rows by it.")));
 		attnums[i] = at + 1;
 	}
-	if (find_column(columns, "_change_type") < 0 || find_column(columns, "_commit_version") < 0)
-		ereport(ERROR,
-				(errcode(ERRCODE_UNDEFINED_COLUMN),
-				 errmsg("column \"%s\" is missing in the query",
-						find_column(columns, "_change_type") < 0 ? "_change_type" : "_commit_version"),
-				 errhint("sink_mode \"apply\" needs it to tell what to do with a row.")));
 	if (sink->rd_rel->relkind != RELKIND_FOREIGN_TABLE && sink->rd_rel->relkind != RELKIND_VIEW &&
 		!OidIsValid(scdc_identity_index(sink, attnums, q->nkeys)))
 		ereport(ERROR,
@@ -906,6 +924,8 @@ check_table_sink(ScdcQuery *q, const char *text, TupleDesc columns, bool create)
 
 	check_columns_exist(q->partition_by, columns, "partition_by");
 	check_columns_exist(q->cluster_by, columns, "cluster_by");
+	if (q->apply)
+		check_mirror_query(q, columns);
 	if (!OidIsValid(relid))
 	{
 		if (!create)
@@ -935,7 +955,7 @@ check_table_sink(ScdcQuery *q, const char *text, TupleDesc columns, bool create)
 
 	sink = relation_open(relid, AccessShareLock);
 	if (q->apply)
-		check_mirror(q, sink, columns);
+		check_mirror(q, sink);
 	foreach(lc, sink_sql(q, text, columns, sink, false))
 		check_command(q, lfirst(lc));
 	relation_close(sink, NoLock);
@@ -971,7 +991,8 @@ check_commands(const ScdcQuery *q)
 		RawStmt    *raw = lfirst_node(RawStmt, lc);
 		const char *start = q->sink + raw->stmt_location;
 
-		if (!analyze_requires_snapshot(raw))
+		if (!IsA(raw->stmt, SelectStmt) && !IsA(raw->stmt, InsertStmt) && !IsA(raw->stmt, UpdateStmt) &&
+			!IsA(raw->stmt, DeleteStmt) && !IsA(raw->stmt, MergeStmt))
 			break;
 		if (SPI_prepare(raw->stmt_len > 0 ? pnstrdup(start, raw->stmt_len) : pstrdup(start), 1, &type) == NULL)
 			elog(ERROR, "SPI_prepare failed: %s", SPI_result_code_string(SPI_result));
