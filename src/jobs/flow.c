@@ -546,7 +546,11 @@ end_buffer(ScdcFlow *f)
 		MemoryContext old = MemoryContextSwitchTo(f->row_cxt);
 
 		deform(f, tuple);
-		feed_collapse(f, f->values, f->isnull);
+		/* a source that has done the row-level passes leaves nothing to be done */
+		if (f->collapse)
+			feed_collapse(f, f->values, f->isnull);
+		else
+			put_out(f, f->values, f->isnull);
 		MemoryContextSwitchTo(old);
 		MemoryContextReset(f->row_cxt);
 	}
