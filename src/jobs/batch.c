@@ -306,7 +306,8 @@ scdc_batch_run(ScdcJob *job)
 	in.state = &job->state;
 	progress.record = scdc_progress_record(&in);
 	scdc_progress_insert(&q->query_id, &progress);
-	scdc_query_trim(&q->query_id, Min(flow.oldest_batch, batch->batch_id), scdc_progress_retention, snapshot);
+	scdc_query_trim(&q->query_id, Min(flow.oldest_batch, batch->batch_id),
+					batch->batch_id + 1 - scdc_progress_retention, snapshot);
 	scdc_source_close(source);
 	scdc_debug_point("job-before-commit");
 	commit(snapshot);

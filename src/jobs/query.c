@@ -417,16 +417,13 @@ scdc_progress_insert(const pg_uuid_t *query_id, const ScdcProgress *p)
 }
 
 void
-scdc_query_trim(const pg_uuid_t *query_id, int64 before_batch, int keep, Snapshot snapshot)
+scdc_query_trim(const pg_uuid_t *query_id, int64 before_batch, int64 before_progress, Snapshot snapshot)
 {
-	ScdcProgress *last = scdc_progress_last(query_id, snapshot);
 	ScanKeyData keys[2];
 
-	if (last == NULL)
-		return;
 	uuid_key(&keys[0], 1, query_id);
 	ScanKeyInit(&keys[1], B_BATCH + 1, BTLessStrategyNumber, F_INT8LT, Int64GetDatum(before_batch));
 	delete_rows(SCDC_BATCHES, "batches_id", 2, keys, snapshot);
-	ScanKeyInit(&keys[1], P_BATCH + 1, BTLessEqualStrategyNumber, F_INT8LE, Int64GetDatum(last->batch_id - keep));
+	ScanKeyInit(&keys[1], P_BATCH + 1, BTLessStrategyNumber, F_INT8LT, Int64GetDatum(before_progress));
 	delete_rows(SCDC_PROGRESS, "progress_id", 2, keys, snapshot);
 }

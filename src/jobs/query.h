@@ -168,8 +168,8 @@ extern void scdc_run_replace(const ScdcRun *run);
 extern void scdc_batch_insert(const pg_uuid_t *query_id, const ScdcBatch *batch);
 extern void scdc_progress_insert(const pg_uuid_t *query_id, const ScdcProgress *progress);
 
-/* Deletes batches before a number, and all progress records but the newest "keep" ones. */
-extern void scdc_query_trim(const pg_uuid_t *query_id, int64 before_batch, int keep, Snapshot snapshot);
+/* Deletes batches and progress records before a number. */
+extern void scdc_query_trim(const pg_uuid_t *query_id, int64 before_batch, int64 before_progress, Snapshot snapshot);
 
 /* Deletes all that is known of a query. */
 extern void scdc_query_delete(const ScdcQuery *query, Snapshot snapshot);

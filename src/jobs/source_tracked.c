@@ -208,6 +208,7 @@ scdc_tracked_open(ScdcSource *s)
 {
 	const ScdcQuery *q = s->query;
 	ScdcStream *stream;
+	ScdcSlot   *slot;
 	ScdcWork   *w;
 
 	s->tracked = true;
@@ -221,6 +222,12 @@ scdc_tracked_open(ScdcSource *s)
 				  stream && stream->state == SCDC_STATE_DROPPED ? "The table was dropped." :
 				  "The change log that the query was reading was deleted by stream_untrack.",
 				  "Drop the query with stream_drop, and start it anew.");
+	slot = scdc_slot_read(s->snapshot);
+	if (slot && scdc_slot_is_foreign(slot))
+		scdc_stop(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE,
+				  psprintf("nothing is captured of source table \"%s\"", q->source),
+				  "This database is a copy of the one in which the table was tracked.",
+				  psprintf("SELECT stream_track(%s); adopts it.", quote_literal_cstr(q->source)));
 	s->target = scdc_resolve_relid(stream->relid, s->snapshot);
 	if (s->target->stream->stream_id != q->stream_id)
 		scdc_stop(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE,

@@ -1,0 +1,393 @@
+# Life cycle of streaming queries, at the level of the server: starting, stopping, resuming, waiting, failing; changes of source and
+# sink while a query runs; roles; restarts; databases that are dropped, renamed and copied.  What queries bring into their
+# sinks is in test/pgtap/60_jobs.sql.
+use strict;
+use warnings;
+use FindBin;
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use Test::More;
+
+use lib "$FindBin::RealBin/../lib";
+use StreamCdc;
+
+my $node = new_node('jobs', conf => "streamcdc.max_restarts = 1\n");
+start_extension($node);
+
+sub query_is
+{
+	my ($query, $status, $test, %params) = @_;
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	my $and = $params{error} ? " AND last_error ~ '$params{error}'" : '';
+	return wait_for($node, "EXISTS (SELECT FROM stream_queries WHERE query_name = '$query' AND status = '$status'$and)", $test, $params{db})
+	  || diag(sql($node, "SELECT status, last_error FROM stream_queries WHERE query_name = '$query'", $params{db}));
+}
+
+sub all_done
+{
+	my (@queries) = @_;
+	sql($node, join '', map { "SELECT stream_process_all_available('$_', '120 s');\n" } @queries);
+}
+
+# the worker of a query
+sub pid_of
+{
+	my ($query) = @_;
+	return sql($node, "SELECT pid FROM pg_stat_activity WHERE backend_type = 'streamcdc job' AND application_name = '$query'");
+}
+
+sub workers { return sql($node, "SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'streamcdc job'") }
+
+# one test: the sink holds the rows of the source, each once, in the columns given
+sub same_rows
+{
+	my ($source, $sink, $columns, $test, %params) = @_;
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	is(sql($node, "SELECT count(*) FROM ((SELECT $columns FROM $source EXCEPT ALL SELECT $columns FROM $sink)
+		UNION ALL (SELECT $columns FROM $sink EXCEPT ALL SELECT $columns FROM $source)) AS x", $params{db}), '0', $test);
+}
+
+sql($node, <<'SQL');
+CREATE TABLE src (id int PRIMARY KEY, v text);
+INSERT INTO src VALUES (1, 'a');
+SQL
+track($node, ['src']);
+
+# ---- start, stop, resume, drop ----
+
+my $id = sql($node, "SELECT stream_start('q', 'src', sink => 'q_sink')");
+like($id, qr/^[0-9a-f-]{36}$/, 'stream_start returns the id');
+all_done('q');
+same_rows('src', 'q_sink', 'id, v', 'rows are in the sink');
+is(sql($node, "SELECT backend_type || ' ' || application_name || ' ' || query FROM pg_stat_activity WHERE backend_type = 'streamcdc job'"),
+	'streamcdc job q waiting for changes', 'in pg_stat_activity');
+fails_with($node, "SELECT stream_start('q', 'src', sink => 'q_sink')", '42710', qr/CONCURRENT_QUERY.*stop_active_run_on_restart/s, 'a running query cannot be started');
+fails_with($node, "SELECT stream_resume('q')", '42710', qr/CONCURRENT_QUERY/, 'nor resumed');
+is(sql($node, "SELECT stream_await_termination('q', '10 ms'), stream_await_any_termination('10 ms')"), 'f|f', 'it does not end by itself');
+
+my $run = sql($node, "SELECT run_id FROM stream_queries WHERE query_name = 'q'");
+sql($node, "SELECT stream_stop('q')");
+is(sql($node, "SELECT status, run_id = '$run' FROM stream_queries WHERE query_name = 'q'"), 'stopped|t', 'stopped');
+is(workers(), 0, 'its worker is gone when stream_stop returns');
+sql($node, "SELECT stream_stop('q')");
+is(sql($node, "SELECT stream_await_termination('q'), stream_await_any_termination()"), 't|t', 'a stopped query has ended');
+is(sql($node, "SELECT stream_reset_terminated(), stream_await_any_termination('10 ms')"), '|f', 'what has ended can be forgotten');
+fails_with($node, "SELECT stream_process_all_available('q')", '55000', qr/query "q" is not running/, 'nothing is processed by a stopped query');
+sql($node, "INSERT INTO src VALUES (2, 'b')");
+my $new_run = sql($node, "SELECT stream_resume('q')");
+isnt($new_run, $run, 'a new run');
+is(sql($node, "SELECT id, run_id FROM stream_queries WHERE query_name = 'q'"), "$id|$new_run", 'of the same query');
+all_done('q');
+same_rows('src', 'q_sink', 'id, v', 'it goes on from where it was');
+
+# stream_start of a stopped query; what may change and what may not
+sub notice_of
+{
+	my ($text) = @_;
+	my ($status, $out, $err) = $node->psql('postgres', $text);
+	return "$status $err";
+}
+sql($node, "SET streamcdc.stop_active_run_on_restart = on; SELECT stream_start('q', 'src', sink => 'q_sink', trigger => '1 hour')");
+is(sql($node, "SELECT id = '$id', run_id <> '$new_run', trigger FROM stream_queries WHERE query_name = 'q'"), 't|t|1 hour',
+	'with stop_active_run_on_restart it is stopped and started with another trigger');
+sql($node, "SELECT stream_stop('q')");
+like(notice_of(q{SELECT stream_start('q', 'src', sink => 'public.q_sink', options => '{"startingVersion": 0, "maxVersionsPerTrigger": 5}')}),
+	qr/^0 .*NOTICE: .*starting options are ignored/s, 'starting options are ignored, with a NOTICE; limits may change');
+all_done('q');
+same_rows('src', 'q_sink', 'id, v', 'nothing was read twice');
+sql($node, "SELECT stream_stop('q')");
+sql($node, "CREATE TABLE src2 (LIKE src INCLUDING ALL); SELECT stream_track('src2'); CREATE TABLE q_sink2 (LIKE q_sink)");
+for my $case (
+	[ 'another source', "'src2', sink => 'q_sink'", 'source' ],
+	[ 'another query', "'src', sink => 'q_sink', query => 'SELECT * FROM batch WHERE true'", 'query' ],
+	[ 'another sink', "'src', sink => 'q_sink2'", 'sink' ],
+	[ 'another format', "'src', sink => 'q_sink', format => 'table'", 'format' ],
+	[ 'net changes', q{'src', sink => 'q_sink', options => '{"deduplicationMode": "netChanges"}'}, 'deduplicationMode', 'STREAMING_STATEFUL_OPERATOR_NOT_MATCH_IN_STATE_METADATA' ],
+	[ 'computed updates', q{'src', sink => 'q_sink', options => '{"computeUpdates": true}'}, 'computeUpdates', 'STREAMING_STATEFUL_OPERATOR_NOT_MATCH_IN_STATE_METADATA' ],
+	[ 'another emission', q{'src', sink => 'q_sink', options => '{"emission": "watermark"}'}, 'emission', 'STREAMING_STATEFUL_OPERATOR_NOT_MATCH_IN_STATE_METADATA' ])
+{
+	my ($what, $args, $name, $condition) = @$case;
+	my $detail = $condition ? ".*Error condition: $condition" : '';
+	fails_with($node, "SELECT stream_start('q', $args)", '55000', qr/query "q" exists with another "$name"$detail.*stream_drop\('q'\)/s, "$what is refused");
+}
+sql($node, q{SELECT stream_start('raw', 'src', sink => 'raw_sink', trigger => 'availableNow', options => '{"deduplicationMode": "none"}'); });
+sql($node, q{SELECT stream_await_termination('raw', '60 s')});
+fails_with($node, q{SELECT stream_start('raw', 'src', sink => 'raw_sink')}, '55000', qr/STREAMING_STATEFUL_OPERATOR_MISSING_STATE_DIRECTORY/, 'a raw stream does not become stateful');
+
+# a transaction that is rolled back, or takes long
+sql($node, "BEGIN; SELECT stream_start('back', 'src', sink => 'back_sink'); SAVEPOINT s; SELECT stream_resume('q'); ROLLBACK TO s; ROLLBACK");
+is(sql($node, "SELECT count(*) FROM stream_queries WHERE query_name = 'back' OR status = 'running'"), 0, 'a start that is rolled back has left nothing');
+wait_for($node, "count(*) = 0 FROM pg_stat_activity WHERE backend_type = 'streamcdc job'", 'nor a worker');
+sql($node, "BEGIN; CREATE TABLE late (id int PRIMARY KEY); INSERT INTO late VALUES (1); SELECT stream_track('late'); SELECT stream_start('late', 'late', sink => 'late_sink'); COMMIT");
+all_done('late');
+same_rows('late', 'late_sink', 'id', 'a table that is made, tracked and read in one transaction');
+
+# dropping: state and progress go, the sink stays; a batch that waits for the caller's own lock is given up
+sql($node, "SELECT stream_resume('q')");
+all_done('q');
+sql($node, "BEGIN; LOCK TABLE q_sink; SELECT stream_stop('late'); INSERT INTO src VALUES (3, 'c'); COMMIT");
+all_done('q');
+my $locked = $node->background_psql('postgres', on_error_stop => 1);
+$locked->query_safe('BEGIN; LOCK TABLE q_sink');
+sql($node, "INSERT INTO src VALUES (4, 'd')");
+$node->poll_query_until('postgres', "SELECT EXISTS (SELECT FROM pg_locks WHERE NOT granted AND relation = 'q_sink'::regclass)") or die 'the job does not wait';
+$locked->query_safe("SELECT stream_stop('q', '4 s')");
+$locked->query_safe('COMMIT');
+is(sql($node, "SELECT status FROM stream_queries WHERE query_name = 'q'"), 'stopped', 'a batch that waits for the stopping transaction is rolled back');
+sql($node, "SELECT stream_resume('q')");
+all_done('q');
+same_rows('src', 'q_sink', 'id, v', 'and is done when the query goes on');
+$locked->query_safe('BEGIN; LOCK TABLE q_sink');
+sql($node, "INSERT INTO src VALUES (5, 'e')");
+$node->poll_query_until('postgres', "SELECT EXISTS (SELECT FROM pg_locks WHERE NOT granted AND relation = 'q_sink'::regclass)") or die 'the job does not wait';
+$locked->query_safe("SELECT stream_drop('q')");
+$locked->query_safe('COMMIT');
+$locked->quit;
+is(sql($node, "SELECT count(*) FROM stream_queries WHERE query_name = 'q'"), 0, 'the same with stream_drop');
+is(sql($node, 'SELECT count(*) FROM q_sink'), 4, 'the sink stays');
+
+# ---- notifications ----
+
+sql($node, "SELECT stream_drop('late'); SELECT stream_drop('raw')");
+my $listener = $node->background_psql('postgres', on_error_stop => 1);
+$listener->query_safe('LISTEN streamcdc');
+sql($node, q{SELECT stream_start('told', 'src', sink => 'told_sink', trigger => 'availableNow')});
+sql($node, q{SELECT stream_await_termination('told', '60 s')});
+wait_for($node, "count(*) = 0 FROM pg_stat_activity WHERE backend_type = 'streamcdc job'", 'the worker has ended');
+my $told = $listener->query('SELECT 1');
+$listener->quit;
+my @events = $told =~ /"streamcdc" with payload "(\{.*?\})" received/g;
+my $run_of_told = sql($node, "SELECT id || ' ' || run_id FROM stream_queries WHERE query_name = 'told'");
+is(join(' ', map { /"event": "(\w+)"/ ? $1 : '?' } @events), 'QueryStarted QueryProgress QueryTerminated', 'events') or diag($told);
+is(scalar(grep { /"id": "(\S+)", "runId": "(\S+)", "name": "told"/ && "$1 $2" eq $run_of_told } @events), 3, 'with ids');
+like($events[1] // '', qr/"batchId": 0, "timestamp": "\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z"\}$/, 'batch and time');
+unlike("@events", qr/src|sink/, 'and nothing else');
+
+# ---- columns of the source ----
+
+sql($node, <<'SQL');
+CREATE TABLE shape (id int PRIMARY KEY, a text, b int, d varchar(10));
+INSERT INTO shape VALUES (1, 'x', 1, 'd');
+SQL
+track($node, ['shape']);
+sql($node, q{SELECT stream_start('shape', 'shape', sink => 'shape_sink', sink_mode => 'apply', options => '{"deduplicationMode": "netChanges"}');
+SELECT stream_start('merged', 'shape', sink => 'merged_sink', sink_mode => 'apply', options => '{"mergeSchema": true}')});
+all_done('shape', 'merged');
+sql($node, "ALTER TABLE shape ADD c text DEFAULT 'new'; INSERT INTO shape VALUES (2, 'y', 2, 'd', 'z')");
+all_done('shape', 'merged');
+same_rows('shape', 'shape_sink', 'id, a, b', 'an added column is ignored');
+same_rows('shape', 'merged_sink', 'id, a, b', 'or, with mergeSchema');
+is(sql($node, 'SELECT id, c FROM merged_sink ORDER BY id'), "1|\n2|z", 'added to the sink');
+sql($node, "SELECT stream_stop('merged')");
+for my $change (
+	[ 'renamed', 'ALTER TABLE shape RENAME a TO aa', 'id, aa, b, d', 'ALTER TABLE shape_sink RENAME a TO aa', ],
+	[ 'retyped', 'ALTER TABLE shape ALTER d TYPE text', 'id, aa, b, d' ],
+	[ 'dropped', 'ALTER TABLE shape DROP b', 'id, aa, d' ])
+{
+	my ($what, $ddl, $columns, $fit) = @$change;
+	# what was committed before the change, and is read after it, has the old columns
+	sql($node, "SELECT stream_stop('shape'); UPDATE shape SET id = id + 10; $ddl; SELECT stream_sync('60 s')");
+	if ($fit)
+	{
+		fails_with($node, "SELECT stream_resume('shape')", '42703', qr/"aa" of relation "shape_sink" does not exist/, "$what: the sink does not fit");
+		sql($node, "$fit; ALTER TABLE shape_sink ADD c text");
+	}
+	sql($node, "SELECT stream_resume('shape'); UPDATE shape SET aa = aa || '!'");
+	all_done('shape');
+	same_rows('shape', 'shape_sink', $columns, "$what while stopped: older versions are read by the columns of today");
+}
+
+sql($node, "CREATE TABLE moving (id int PRIMARY KEY, a text); SELECT stream_track('moving')");
+sql($node, "SELECT stream_start('moving', 'moving', sink => 'moving_sink', sink_mode => 'apply')");
+sql($node, "INSERT INTO moving VALUES (1, 'x')");
+all_done('moving');
+sql($node, "ALTER TABLE moving RENAME a TO aa; INSERT INTO moving VALUES (2, 'y')");
+query_is('moving', 'failed', 'a column that is renamed while the query runs stops it', error => 'columns of source table "moving" have changed at version 2.*Column "a" was renamed to "aa"');
+fails_with($node, "SELECT stream_await_termination('moving')", '55000', qr/have changed at version 2.*STREAM_FAILED.*stream_resume\('moving'\)/s, 'the error is that of who waits');
+fails_with($node, "SELECT stream_await_any_termination()", '55000', qr/query "moving" has failed/, 'for any');
+sql($node, "SELECT stream_reset_terminated()");
+like(sql($node, "SELECT stream_exception('moving')"), qr/have changed at version 2/, 'stream_exception');
+is(sql($node, "SELECT stream_status('moving') ->> 'message' ~ '^Terminated with exception: columns of source'"), 't', 'stream_status');
+fails_with($node, "SELECT stream_resume('moving')", '42703', qr/"aa" of relation "moving_sink" does not exist/, 'it cannot go on while the sink does not fit');
+sql($node, "ALTER TABLE moving_sink RENAME a TO aa; SELECT stream_resume('moving')");
+all_done('moving');
+same_rows('moving', 'moving_sink', 'id, aa', 'then it does, and no row is lost');
+
+# ---- the source goes away ----
+
+sql($node, "SELECT stream_untrack('moving')");
+query_is('moving', 'failed', 'untracked: the query stops', error => 'not tracked any more');
+sql($node, "SELECT stream_track('moving')");
+fails_with($node, "SELECT stream_resume('moving')", '55000', qr/source table "moving" is not tracked any more|was tracked anew/, 'tracked anew: it does not go on');
+fails_with($node, "SELECT stream_start('moving', 'moving', sink => 'moving_sink', sink_mode => 'apply')", '55000', qr/exists with another "source"|not retained/, 'nor is it started');
+sql($node, "SELECT stream_drop('moving'); DROP TABLE moving_sink; SELECT stream_sync('60 s');");
+sql($node, q{SELECT stream_start('moving', 'moving', sink => 'moving_sink', sink_mode => 'apply', options => '{"startingVersion": "earliest"}')});
+all_done('moving');
+same_rows('moving', 'moving_sink', 'id, aa', 'dropped and started anew');
+sql($node, 'DROP TABLE moving');
+query_is('moving', 'failed', 'the table is dropped: the query stops', error => 'was dropped|not tracked any more');
+sql($node, "SELECT stream_drop('moving')");
+
+# ---- the sink changes ----
+
+sql($node, "SELECT stream_start('s', 'src', sink => 's_sink', sink_mode => 'apply')");
+all_done('s');
+sql($node, "ALTER TABLE s_sink RENAME TO s_elsewhere; INSERT INTO src VALUES (6, 'f')");
+query_is('s', 'failed', 'a sink that is gone', error => 'sink "public.s_sink" does not exist');
+sql($node, "ALTER TABLE s_elsewhere RENAME TO s_sink; ALTER TABLE s_sink ADD CHECK (id <> 7); SELECT stream_resume('s')");
+all_done('s');
+same_rows('src', 's_sink', 'id, v', 'it goes on when the sink is back');
+sql($node, "INSERT INTO src VALUES (7, 'g')");
+query_is('s', 'failed', 'a constraint that fails: tried again, then failed', error => 'violates check constraint');
+is(sql($node, "SELECT batch_id FROM stream_queries WHERE query_name = 's'"), sql($node, "SELECT max(b.batch_id) - 1 FROM streamcdc.batches AS b JOIN stream_queries AS q ON q.id = b.query_id WHERE query_name = 's'"),
+	'the batch was not done');
+sql($node, "ALTER TABLE s_sink DROP CONSTRAINT s_sink_id_check; SELECT stream_resume('s')");
+all_done('s');
+same_rows('src', 's_sink', 'id, v', 'and is done when it can be');
+# one that works in the end is no failure
+$node->append_conf('postgresql.conf', 'streamcdc.max_restarts = 1000');
+$node->reload;
+sql($node, "ALTER TABLE s_sink ADD CHECK (id <> 8); INSERT INTO src VALUES (8, 'h')");
+query_is('s', 'restarting', 'while it is tried again', error => 'violates check constraint');
+sql($node, "ALTER TABLE s_sink DROP CONSTRAINT s_sink_id_check");
+all_done('s');
+query_is('s', 'running', 'it recovers');
+same_rows('src', 's_sink', 'id, v', 'by itself');
+$node->append_conf('postgresql.conf', 'streamcdc.max_restarts = 1');
+$node->reload;
+
+# ---- roles and rights ----
+
+sql($node, <<'SQL');
+CREATE ROLE alice LOGIN;
+CREATE ROLE bob LOGIN;
+GRANT CREATE ON SCHEMA public TO alice;
+GRANT SELECT ON src TO alice;
+SQL
+$node->safe_psql('postgres', "SELECT stream_start('alice', 'src', sink => 'alice_sink')", extra_params => [ '-U', 'alice' ]);
+all_done('alice');
+is(sql($node, "SELECT relowner::regrole FROM pg_class WHERE relname = 'alice_sink'"), 'alice', 'a sink belongs to the owner of the query');
+is(sql($node, "SELECT usename FROM pg_stat_activity WHERE application_name = 'alice'"), 'alice', 'who is the worker\'s session user');
+sql($node, "REVOKE SELECT ON src FROM alice; INSERT INTO src VALUES (9, 'i')");
+query_is('alice', 'failed', 'a right on the source that is taken away', error => 'permission denied for table src');
+sql($node, "GRANT SELECT ON src TO alice; SELECT stream_resume('alice')");
+all_done('alice');
+sql($node, "ALTER TABLE alice_sink OWNER TO bob; INSERT INTO src VALUES (10, 'j')");
+query_is('alice', 'failed', 'a right on the sink that is taken away', error => 'permission denied for table alice_sink');
+sql($node, "ALTER TABLE alice_sink OWNER TO alice; SELECT stream_resume('alice')");
+all_done('alice');
+same_rows('src', 'alice_sink', 'id, v', 'nothing lost, nothing twice');
+sql($node, "ALTER TABLE src ENABLE ROW LEVEL SECURITY; INSERT INTO src VALUES (11, 'k')");
+query_is('alice', 'failed', 'row-level security that comes to apply', error => 'permission denied for changes of table src|Row-level security');
+sql($node, "ALTER TABLE src DISABLE ROW LEVEL SECURITY; SELECT stream_resume('alice')");
+all_done('alice');
+
+# what an owner writes never runs as the superuser who looks at it or resumes it
+sql($node, <<'SQL');
+CREATE SCHEMA alice AUTHORIZATION alice;
+SET ROLE alice;
+CREATE FUNCTION alice.evil() RETURNS boolean IMMUTABLE LANGUAGE plpgsql AS $$
+BEGIN
+	IF current_user <> 'alice' THEN
+		RAISE EXCEPTION 'ran as %', current_user;
+	END IF;
+	RETURN true;
+END $$;
+CREATE DOMAIN alice.evil_text AS text CHECK (alice.evil());
+SQL
+my $evil = "SELECT stream_start('evil', 'src', sink => 'evil_sink', query => \$\$SELECT id, 'x'::alice.evil_text AS v FROM batch WHERE alice.evil()\$\$)";
+sql($node, "SET ROLE alice; $evil");
+all_done('evil');
+is(sql($node, "SELECT count(*) > 5 FROM stream_explain('evil')"), 't', 'stream_explain by a superuser plans as the owner');
+sql($node, "SELECT stream_stop('evil'); SELECT stream_resume('evil'); SELECT stream_stop('evil'); DROP TABLE alice.evil_sink; $evil");
+all_done('evil');
+is(sql($node, "SELECT relowner::regrole FROM pg_class WHERE relname = 'evil_sink'"), 'alice', 'resumed by a superuser, a sink that is made belongs to the owner');
+
+# objects that a search_path puts in front of ours
+sql($node, <<'SQL');
+CREATE SCHEMA traps;
+GRANT ALL ON SCHEMA traps TO alice;
+SET ROLE alice;
+CREATE FUNCTION traps.never(text, text) RETURNS boolean LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'captured'; END $$;
+CREATE FUNCTION traps.never(int, int) RETURNS boolean LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'captured'; END $$;
+CREATE FUNCTION traps.never(bigint, bigint) RETURNS boolean LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'captured'; END $$;
+CREATE FUNCTION traps.to_jsonb(anyelement) RETURNS jsonb LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'captured'; END $$;
+CREATE OPERATOR traps.= (FUNCTION = traps.never, LEFTARG = text, RIGHTARG = text);
+CREATE OPERATOR traps.= (FUNCTION = traps.never, LEFTARG = int, RIGHTARG = int);
+CREATE OPERATOR traps.<= (FUNCTION = traps.never, LEFTARG = bigint, RIGHTARG = bigint);
+CREATE OPERATOR traps.> (FUNCTION = traps.never, LEFTARG = bigint, RIGHTARG = bigint);
+CREATE TABLE public.alice_log (id int, v text, _change_type text, _commit_version text, _commit_timestamp timestamptz);
+SELECT stream_register_changelog('alice_log', false, true, false, '{id}');
+INSERT INTO alice_log VALUES (1, 'a', 'insert', '1', '2020-01-01'), (2, 'b', 'insert', '1', '2020-01-01'), (1, 'a', 'delete', '2', '2020-01-02'), (1, 'b', 'insert', '2', '2020-01-02');
+CREATE FUNCTION traps.each(jsonb) RETURNS void LANGUAGE sql AS '';
+CREATE COLLATION traps."C" (LC_COLLATE = 'C.UTF-8', LC_CTYPE = 'C.UTF-8');
+SET search_path = traps, pg_catalog, public;
+SELECT stream_start('traps', 'src', sink => 'public.traps_sink', sink_mode => 'apply');
+SELECT stream_start('traps log', 'alice_log', sink => 'public.traps_log_sink', sink_mode => 'apply', options => '{"deduplicationMode": "netChanges", "maxVersionsPerTrigger": 1}');
+SELECT stream_start('traps each', 'alice_log', foreach => 'each');
+SQL
+all_done('traps', 'traps log', 'traps each');
+same_rows('src', 'traps_sink', 'id, v', 'operators of the search_path are not used');
+is(sql($node, 'SELECT id, v FROM traps_log_sink ORDER BY id'), "1|b\n2|b", 'nor for a registered change log');
+
+# a role that may not log in any more, and one that is gone
+fails_with($node, "SET ROLE alice; SELECT stream_drop('shape')", '42501', qr/must be owner/, 'somebody else\'s query');
+sql($node, "SELECT stream_drop(query_name) FROM stream_queries WHERE query_name ~ '^(traps|evil|s\$|alice)'");
+sql($node, "CREATE ROLE carol LOGIN; GRANT SELECT ON src TO carol; CREATE TABLE carol_sink (id int); GRANT INSERT ON carol_sink TO carol");
+sql($node, "SET ROLE carol; SELECT stream_start('carol', 'src', foreach_batch => 'INSERT INTO carol_sink SELECT id FROM batch')");
+all_done('carol');
+sql($node, "ALTER ROLE carol NOLOGIN; INSERT INTO src VALUES (20, 't')");
+all_done('carol');
+query_is('carol', 'running', 'a session goes on although its role may not log in any more');
+sql($node, "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'carol'");
+query_is('carol', 'failed', 'a new one cannot begin', error => 'not permitted to log in');
+sql($node, "ALTER ROLE carol LOGIN; SELECT stream_resume('carol')");
+all_done('carol');
+sql($node, "DROP OWNED BY carol; DROP ROLE carol; INSERT INTO src VALUES (21, 'u')");
+query_is('carol', 'failed', 'the owner is gone', error => 'owner of the query was dropped');
+is(sql($node, "SELECT owner ~ '^[0-9]+\$' FROM stream_queries WHERE query_name = 'carol'"), 't', 'and has no name any more');
+fails_with($node, "SELECT stream_resume('carol')", '28000', qr/owner of the query was dropped/, 'nobody can resume it');
+sql($node, "SELECT stream_drop('carol')");
+
+# ---- registered change logs ----
+
+sql($node, <<'SQL');
+CREATE TABLE elsewhere (id int, other int, _change_type text, _commit_version bigint, _commit_timestamp timestamptz);
+SELECT stream_register_changelog('elsewhere', true, true, true, '{id}', '_commit_version');
+INSERT INTO elsewhere VALUES (1, 1, 'insert', 1, '2020-01-01');
+SELECT stream_start('elsewhere', 'elsewhere', sink => 'elsewhere_sink');
+SQL
+all_done('elsewhere');
+my $again = "SELECT stream_unregister_changelog('elsewhere'); SELECT stream_register_changelog('elsewhere', true, true, true,";
+sql($node, "BEGIN; $again '{other}', '_commit_version'); INSERT INTO elsewhere VALUES (2, 2, 'insert', 2, '2020-01-02'); COMMIT");
+query_is('elsewhere', 'failed', 'registered with another identity: the query stops', error => 'registered again with another row_id.*STATE_STORE_KEY_SCHEMA_NOT_COMPATIBLE');
+fails_with($node, "SELECT stream_start('elsewhere', 'elsewhere', sink => 'elsewhere_sink')", '55000', qr/STATE_STORE_KEY_SCHEMA_NOT_COMPATIBLE/, 'and is not started');
+sql($node, "$again '{id}', '_commit_version'); SELECT stream_resume('elsewhere')");
+all_done('elsewhere');
+is(sql($node, 'SELECT id FROM elsewhere_sink ORDER BY id'), "1\n2", 'as it was, it goes on');
+
+# ---- progress records ----
+
+$node->append_conf('postgresql.conf', "streamcdc.progress_retention = 2\n");
+$node->reload;
+sql($node, "SELECT stream_start('kept', 'src', sink => 'kept_sink', trigger => 'availableNow', options => '{\"maxVersionsPerTrigger\": 2}')");
+sql($node, "SELECT stream_await_termination('kept', '60 s')");
+is(sql($node, "SELECT count(*), max((p ->> 'batchId')::int) - min((p ->> 'batchId')::int) FROM stream_recent_progress('kept') AS p"), '2|1', 'streamcdc.progress_retention');
+is(sql($node, "SELECT output_rows = (SELECT count(*) FROM kept_sink) AND output_rows > 10 FROM stream_queries WHERE query_name = 'kept'"), 't', 'rows are counted beyond that');
+
+# ---- signals ----
+
+sql($node, "SELECT stream_start('w', 'src', sink => 'w_sink', sink_mode => 'apply')");
+all_done('w');
+sql($node, "SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE application_name = 'w'");
+sql($node, "INSERT INTO src VALUES (30, 'x')");
+all_done('w');
+same_rows('src', 'w_sink', 'id, v', 'pg_cancel_backend costs a try');
+my $first = pid_of('w');
+sql($node, "SELECT pg_terminate_backend($first); INSERT INTO src VALUES (31, 'x')");
+all_done('w');
+isnt(pid_of('w'), $first, 'after pg_terminate_backend another worker goes on');
+same_rows('src', 'w_sink', 'id, v', 'from where it was');
+
+$node->stop;
+done_testing();
