@@ -29,6 +29,7 @@
 static ScdcDurations durations;
 static TimestampTz trigger_start;
 static TimestampTz previous_start;
+static bool in_commit = false;	/* of a batch; for tests */
 
 static double
 elapsed_ms(instr_time *since)
@@ -135,10 +136,16 @@ insert_plan(const ScdcQuery *q, const ScdcBatch *last, const ScdcProgress *done,
  * what was done by it.  That does not hold for what is done elsewhere.
  */
 static void
-relax_plan_commit(const ScdcQuery *q)
+set_plan_commit(const ScdcQuery *q)
 {
+	const char *how = NULL;
+
 	if (q->sink_kind == SCDC_SINK_TABLE && q->progress_table == NULL && !scdc_sink_is_foreign(q))
-		(void) set_config_option("synchronous_commit", "off", PGC_USERSET, PGC_S_SESSION, GUC_ACTION_LOCAL, true, 0, false);
+		how = "off";
+	else if (synchronous_commit == SYNCHRONOUS_COMMIT_OFF)
+		how = "local";			/* another plan under the same number would be taken for done there */
+	if (how)
+		(void) set_config_option("synchronous_commit", how, PGC_USERSET, PGC_S_SESSION, GUC_ACTION_LOCAL, true, 0, false);
 }
 
 ScdcPlan
@@ -198,7 +205,7 @@ scdc_batch_plan(ScdcJob *job, bool limited, bool no_data)
 	if (plan == SCDC_PLAN_BATCH)
 	{
 		insert_plan(q, last, done, after, next);
-		relax_plan_commit(q);
+		set_plan_commit(q);
 	}
 	scdc_source_close(source);
 	commit(snapshot);
@@ -246,9 +253,23 @@ read_batch(ScdcJob *job, ScdcSource *source, const ScdcBatch *batch, Tuplestores
 	return options;
 }
 
+/*
+ * Registered before any connection to another server is made, and so called
+ * after those have committed.
+ */
+static void
+at_transaction_end(XactEvent event, void *arg)
+{
+	if (event == XACT_EVENT_PRE_COMMIT && in_commit)
+		scdc_debug_point("job-in-commit");
+	if (event == XACT_EVENT_ABORT)
+		in_commit = false;
+}
+
 void
 scdc_batch_run(ScdcJob *job)
 {
+	static bool registered = false;
 	ScdcQuery  *q;
 	Snapshot	snapshot;
 	ScdcSource *source;
@@ -261,6 +282,9 @@ scdc_batch_run(ScdcJob *job)
 	TupleDesc	desc;
 	instr_time	time;
 
+	if (!registered)
+		RegisterXactCallback(at_transaction_end, NULL);
+	registered = true;
 	INSTR_TIME_SET_CURRENT(time);
 	snapshot = begin();
 	scdc_batch_load(job, snapshot);
@@ -310,7 +334,9 @@ scdc_batch_run(ScdcJob *job)
 					batch->batch_id + 1 - scdc_progress_retention, snapshot);
 	scdc_source_close(source);
 	scdc_debug_point("job-before-commit");
+	in_commit = true;
 	commit(snapshot);
+	in_commit = false;
 	scdc_debug_point("job-after-commit");
 
 	if (job->state.store)

@@ -1,0 +1,169 @@
+# A sink on another server: what is checked at start, and with a progress table exactly once, while either side is killed between any
+# two steps.
+#
+#   STREAMCDC_TEST_KILLS=50 make test-tap T=test/t/072_jobs_foreign.pl
+use strict;
+use warnings;
+use FindBin;
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use Test::More;
+
+use lib "$FindBin::RealBin/../lib";
+use StreamCdc;
+
+my $kills = $ENV{STREAMCDC_TEST_KILLS} // 3;
+my $seed = $ENV{STREAMCDC_TEST_SEED} // time;
+srand($seed);
+note("STREAMCDC_TEST_SEED=$seed");
+
+my $remote = new_node('remote');
+$remote->start;
+my $node = new_node('local', conf => "streamcdc.max_restarts = 1000\n");
+start_extension($node);
+
+$remote->safe_psql('postgres', <<'SQL');
+CREATE TABLE acc_raw (id int, v int, _change_type text, _commit_version bigint, _commit_timestamp timestamptz);
+CREATE TABLE acc_mirror (id int PRIMARY KEY, v int);
+CREATE TABLE done (query_id uuid, batch_id bigint);
+CREATE TABLE plain (id int);
+SQL
+my ($host, $port) = ($remote->host, $remote->port);
+sql($node, <<"SQL");
+CREATE EXTENSION postgres_fdw;
+CREATE SERVER other FOREIGN DATA WRAPPER postgres_fdw OPTIONS (host '$host', port '$port', dbname 'postgres');
+CREATE SERVER third FOREIGN DATA WRAPPER postgres_fdw OPTIONS (host '$host', port '$port', dbname 'postgres');
+CREATE USER MAPPING FOR CURRENT_USER SERVER other;
+CREATE USER MAPPING FOR CURRENT_USER SERVER third;
+CREATE FOREIGN TABLE acc_raw (id int, v int, _change_type text, _commit_version bigint, _commit_timestamp timestamptz) SERVER other;
+CREATE FOREIGN TABLE acc_mirror (id int NOT NULL, v int) SERVER other;
+CREATE FOREIGN TABLE done (query_id uuid, batch_id bigint) SERVER other;
+CREATE FOREIGN TABLE done_elsewhere (query_id uuid, batch_id bigint) SERVER third OPTIONS (table_name 'done');
+CREATE FOREIGN TABLE plain (id int) SERVER other;
+CREATE TABLE done_here (query_id uuid, batch_id bigint);
+CREATE TABLE acc (id int PRIMARY KEY, v int NOT NULL);
+INSERT INTO acc SELECT i, i FROM generate_series(1, 50) AS i;
+SQL
+track($node, ['acc']);
+
+# ---- at start ----
+
+sub start
+{
+	my ($progress, $more) = @_;
+	return "SELECT stream_start('x', 'acc', sink => 'acc_raw', sink_options => '{\"progressTable\": \"$progress\"}'" . ($more // '') . ')';
+}
+fails_with($node, start('nothing'), '42P01', qr/relation "nothing" does not exist/, 'no such progress table');
+fails_with($node, start('done_here'), '42809', qr/"done_here" is not a foreign table on the server of the sink/, 'a progress table in this database');
+fails_with($node, start('done_elsewhere'), '42809', qr/"done_elsewhere" is not a foreign table on the server of the sink/, 'or on another server');
+fails_with($node, start('plain'), '42703', qr/needs the columns "query_id" and "batch_id"/, 'or with other columns');
+fails_with($node, start('done; DROP TABLE acc'), '42602', qr/invalid name syntax/, 'or with a name that is none');
+my ($status, $out, $err) = $node->psql('postgres', q{SELECT stream_start('loose', 'acc', sink => 'acc_raw', query => 'SELECT * FROM batch WHERE false')});
+like($err, qr/NOTICE:  rows may be written to .*more than once.*progressTable/s, 'without a progress table: at least once, with a NOTICE');
+is(sql($node, "SELECT count(*) FROM stream_explain('loose') AS l WHERE l ~ '^Sink: .*at least once'"), 1, 'and in stream_explain');
+sql($node, "SELECT stream_drop('loose')");
+
+# ---- exactly once ----
+
+sql($node, q{SELECT stream_start('raw', 'acc', sink => 'acc_raw', sink_options => '{"progress_table": "public.done"}', options => '{"computeUpdates": true}');
+SELECT stream_start('mirror', 'acc', sink => 'acc_mirror', sink_mode => 'apply', sink_options => '{"progressTable": "done"}')});
+is(sql($node, "SELECT count(*) FROM stream_explain('raw') AS l WHERE l ~ '^Sink: .*exactly once'"), 1, 'with a progress table: exactly once');
+
+my $script = $node->basedir . '/load.sql';
+append_to_file($script, <<'SCRIPT');
+\set id random(1, 80)
+\set other random(1, 80)
+BEGIN;
+INSERT INTO acc VALUES (:id, 1) ON CONFLICT (id) DO UPDATE SET v = acc.v + 1;
+DELETE FROM acc WHERE id = :other AND v % 3 = 0;
+COMMIT;
+SCRIPT
+my $load;
+
+sub start_load
+{
+	my %job = (out => '', err => '');
+	$job{run} = IPC::Run::start([ 'pgbench', '-n', '-c', 1, '-T', 3600, '-R', 80, '-f', $script, $node->connstr('postgres') ],
+		'<', \undef, '>', \$job{out}, '2>', \$job{err});
+	$load = \%job;
+}
+
+sub stop_load
+{
+	$load->{run}->signal('TERM');
+	$load->{run}->finish;
+}
+
+sub works_again
+{
+	my ($query, $test) = @_;
+	my $batch = sql($node, "SELECT coalesce(batch_id, -1) FROM stream_queries WHERE query_name = '$query'");
+	wait_for($node, "batch_id > $batch + 2 FROM stream_queries WHERE query_name = '$query'", $test);
+}
+
+my $incarnation = "SELECT max(pid) FROM pg_stat_activity WHERE backend_type = 'checkpointer'";
+sub wait_for_restart
+{
+	my ($before) = @_;
+	$node->poll_query_until('postgres', "SELECT ($incarnation) <> $before") or die 'the server did not restart';
+	stop_load();
+	start_load();
+}
+
+start_load();
+works_again($_, "$_ works") for qw(raw mirror);
+
+# an error and a kill at each step; job-in-commit is when the other server has committed and this one has not
+for my $how (qw(error kill))
+{
+	for my $point (qw(job-after-sink job-before-commit job-in-commit job-after-commit))
+	{
+		(my $tag = "${how}_$point") =~ tr/-/_/;
+		my $before = sql($node, $incarnation);
+
+		sql($node, "ALTER SYSTEM SET streamcdc.debug_point = '$point:$how:$tag'; SELECT pg_reload_conf();");
+		if ($how eq 'kill') { wait_for_restart($before) }
+		else { $node->poll_query_until('postgres', "SELECT (pg_stat_file('streamcdc_debug_$tag', true)).size IS NOT NULL") or die "no $how at $point" }
+		works_again($_, "$how at $point: $_ works again") for qw(raw mirror);
+	}
+}
+sql($node, 'ALTER SYSTEM RESET streamcdc.debug_point; SELECT pg_reload_conf();');
+
+for my $n (1 .. $kills)
+{
+	my $query = (qw(raw mirror))[ int(rand(2)) ];
+
+	if (rand() < 0.5)
+	{
+		$remote->stop('immediate');
+		$remote->start;
+		works_again($query, "kill $n of $kills: the other server");
+	}
+	else
+	{
+		my $before = sql($node, $incarnation);
+		my $pid = sql($node, "SELECT pid FROM pg_stat_activity WHERE backend_type = 'streamcdc job' AND application_name = '$query'");
+
+		wait_for_restart($before) if $pid =~ /^\d+$/ && kill('KILL', $pid) == 1;
+		works_again($query, "kill $n of $kills: the worker of $query");
+	}
+}
+# the connection is cut
+$remote->safe_psql('postgres', "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'postgres_fdw'");
+works_again($_, "connections cut: $_ works again") for qw(raw mirror);
+stop_load();
+
+sql($node, "SELECT stream_process_all_available('$_', '120 s')") for qw(raw mirror);
+is(sql($node, <<'SQL'), '0|0', 'the append sink is what stream_changes says, nothing missing and nothing twice');
+WITH c AS (SELECT (row_data).*, _change_type, _commit_version, _commit_timestamp FROM stream_changes(NULL::acc, compute_updates => true))
+SELECT (SELECT count(*) FROM (TABLE c EXCEPT ALL TABLE acc_raw) AS x), (SELECT count(*) FROM (TABLE acc_raw EXCEPT ALL TABLE c) AS x)
+SQL
+is(sql($node, <<'SQL'), '0|0', 'the mirror is the table');
+SELECT (SELECT count(*) FROM (TABLE acc EXCEPT ALL TABLE acc_mirror) AS x), (SELECT count(*) FROM (TABLE acc_mirror EXCEPT ALL TABLE acc) AS x)
+SQL
+is(sql($node, 'SELECT count(*), count(DISTINCT query_id) FROM done'), '2|2', 'one row of progress for each query');
+cmp_ok(sql($node, 'SELECT count(*) FROM acc_raw'), '>', 100, 'there were changes');
+
+$node->stop;
+$remote->stop;
+done_testing();
