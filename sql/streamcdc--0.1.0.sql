@@ -199,6 +199,7 @@ CREATE TABLE streamcdc.runs (
 	run_id uuid NOT NULL,
 	place text NOT NULL,
 	status "char" NOT NULL,
+	attempts integer NOT NULL,
 	started_at timestamptz NOT NULL,
 	ended_at timestamptz,
 	sqlstate text,

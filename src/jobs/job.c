@@ -52,6 +52,7 @@ PGDLLEXPORT void scdc_job_main(Datum arg);
 static ScdcJobSlot *slot = NULL;
 static ScdcJob job;
 static bool leaving = false;	/* the end was meant */
+static int	attempts = 0;		/* workers of this run that were begun in vain, and this one */
 static bool by_commit = false;	/* counted among those to be woken at any commit */
 
 /* ---------------------------------------------------------------------
@@ -110,9 +111,9 @@ at_exit(int code, Datum arg)
 	slot = NULL;
 }
 
-/* Records how the run ended, unless it is not ours any more. */
+/* Changes the row of our run, unless it is not ours any more. */
 static void
-end_run(char status, const char *sqlstate, const char *error)
+change_run(char status, int attempts, const char *sqlstate, const char *error)
 {
 	Snapshot	snapshot;
 	ScdcRun    *run;
@@ -124,7 +125,8 @@ end_run(char status, const char *sqlstate, const char *error)
 	if (run && run->status == SCDC_RUN_RUNNING && scdc_uuid_equal(&run->run_id, &job.run_id))
 	{
 		run->status = status;
-		run->ended_at = GetCurrentTimestamp();
+		run->attempts = attempts;
+		run->ended_at = status == SCDC_RUN_RUNNING ? 0 : GetCurrentTimestamp();
 		run->sqlstate = sqlstate ? pstrdup(sqlstate) : NULL;
 		run->error = error ? pstrdup(error) : NULL;
 		scdc_run_replace(run);
@@ -132,7 +134,34 @@ end_run(char status, const char *sqlstate, const char *error)
 	UnregisterSnapshot(snapshot);
 	PopActiveSnapshot();
 	CommitTransactionCommand();
+}
+
+/* Records how the run ended. */
+static void
+end_run(char status, const char *sqlstate, const char *error)
+{
+	change_run(status, 0, sqlstate, error);
 	notify("QueryTerminated", -1);
+}
+
+/*
+ * A worker that dies is begun again, by the launcher or after the server's
+ * crash that it has caused.  It notes that it begins, and that it has come to
+ * something, so that this does not go on for ever.
+ */
+static void
+note_beginning(void)
+{
+	attempts++;
+	change_run(SCDC_RUN_RUNNING, attempts, NULL, NULL);
+}
+
+static void
+note_success(void)
+{
+	if (attempts > 0)
+		change_run(SCDC_RUN_RUNNING, 0, NULL, NULL);
+	attempts = 0;
 }
 
 static void
@@ -225,6 +254,7 @@ run_batch(void)
 	set_activity(SCDC_JOB_BATCH, what);
 
 	scdc_batch_run(&job);
+	note_success();
 	reset_session();
 	notify("QueryProgress", number);
 	ConditionVariableBroadcast(&slot->cv);
@@ -314,6 +344,7 @@ run_by_interval(TimestampTz start, int *failures)
 			slot->has_data = false;
 			LWLockRelease(scdc_shared->lock);
 			set_activity(SCDC_JOB_WAITING, "waiting for changes");
+			note_success();
 			pg_atomic_write_u64(&slot->answered, asked);
 			ConditionVariableBroadcast(&slot->cv);
 			if (idle_since != 0 && TimestampDifferenceExceeds(idle_since, GetCurrentTimestamp(), IDLE_INTERVAL))
@@ -334,6 +365,13 @@ run_by_interval(TimestampTz start, int *failures)
  * ---------------------------------------------------------------------
  */
 
+/* ms */
+static long
+backoff(int failures)
+{
+	return Min((long) BACKOFF_MIN << Min(failures - 1, 20), BACKOFF_MAX);
+}
+
 /*
  * After an error: gives up, or waits for a while.  A batch that failed leaves
  * nothing behind but what the next try writes again; the state is looked at
@@ -342,8 +380,6 @@ run_by_interval(TimestampTz start, int *failures)
 static void
 recover(ErrorData *e, int *failures)
 {
-	long		delay;
-
 	if (scdc_was_leave())
 	{
 		leaving = true;
@@ -369,8 +405,7 @@ recover(ErrorData *e, int *failures)
 	strlcpy(slot->error, e->message, sizeof(slot->error));
 	LWLockRelease(scdc_shared->lock);
 	set_activity(SCDC_JOB_BACKING_OFF, "waiting to try again after an error");
-	delay = Min((long) BACKOFF_MIN << Min(*failures - 1, 20), BACKOFF_MAX);
-	nap_until(TimestampTzPlusMilliseconds(GetCurrentTimestamp(), delay));
+	nap_until(TimestampTzPlusMilliseconds(GetCurrentTimestamp(), backoff(*failures)));
 }
 
 static void
@@ -443,6 +478,8 @@ load_query(const ScdcJobTask *task)
 
 		if (run == NULL || run->status != SCDC_RUN_RUNNING || !scdc_uuid_equal(&run->run_id, &task->run_id))
 			job.query = NULL;
+		else
+			attempts = run->attempts;
 	}
 	UnregisterSnapshot(snapshot);
 	PopActiveSnapshot();
@@ -490,6 +527,11 @@ scdc_job_main(Datum arg)
 	by_commit = slot->stream_id == 0;
 	if (by_commit)
 		pg_atomic_fetch_add_u32(&scdc_job_slots->by_commit, 1);
+	if (attempts > scdc_max_restarts)
+		leave(SCDC_RUN_FAILED, "58000", "the worker of the query has died too often without finishing a batch");
+	note_beginning();
+	if (attempts > 1)
+		nap_until(TimestampTzPlusMilliseconds(GetCurrentTimestamp(), backoff(attempts - 1)));
 	notify("QueryStarted", -1);
 	job_loop();
 }

@@ -209,7 +209,7 @@ scdc_query_delete(const ScdcQuery *q, Snapshot snapshot)
 
 enum
 {
-	R_QUERY, R_RUN, R_PLACE, R_STATUS, R_STARTED, R_ENDED, R_SQLSTATE, R_ERROR, R_COLUMNS
+	R_QUERY, R_RUN, R_PLACE, R_STATUS, R_ATTEMPTS, R_STARTED, R_ENDED, R_SQLSTATE, R_ERROR, R_COLUMNS
 };
 
 static bool
@@ -222,6 +222,7 @@ take_run(Relation rel, HeapTuple tuple, Datum *values, bool *isnull, void *arg)
 	run->status = DatumGetChar(values[R_STATUS]);
 	if (run->status == SCDC_RUN_RUNNING && strcmp(TextDatumGetCString(values[R_PLACE]), scdc_label_here()) != 0)
 		run->status = SCDC_RUN_STOPPED;
+	run->attempts = DatumGetInt32(values[R_ATTEMPTS]);
 	run->started_at = DatumGetTimestampTz(values[R_STARTED]);
 	run->ended_at = isnull[R_ENDED] ? 0 : DatumGetTimestampTz(values[R_ENDED]);
 	run->sqlstate = cstring_or_null(values[R_SQLSTATE], isnull[R_SQLSTATE]);
@@ -249,6 +250,7 @@ run_values(const ScdcRun *run, Datum *values, bool *isnull)
 	values[R_RUN] = UUIDPGetDatum(&run->run_id);
 	values[R_PLACE] = CStringGetTextDatum(scdc_label_here());
 	values[R_STATUS] = CharGetDatum(run->status);
+	values[R_ATTEMPTS] = Int32GetDatum(run->attempts);
 	values[R_STARTED] = TimestampTzGetDatum(run->started_at);
 	values[R_ENDED] = TimestampTzGetDatum(run->ended_at);
 	isnull[R_ENDED] = run->ended_at == 0;

@@ -119,6 +119,7 @@ typedef struct ScdcRun
 	pg_uuid_t	query_id;
 	pg_uuid_t	run_id;
 	char		status;
+	int32		attempts;		/* workers that were begun in vain */
 	TimestampTz started_at;
 	TimestampTz ended_at;		/* 0: not yet */
 	char	   *sqlstate;		/* of the error that ended it, or NULL */

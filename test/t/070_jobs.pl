@@ -389,5 +389,21 @@ all_done('w');
 isnt(pid_of('w'), $first, 'after pg_terminate_backend another worker goes on');
 same_rows('src', 'w_sink', 'id, v', 'from where it was');
 
+# one that dies each time it tries
+sql($node, "SELECT stream_start('mortal', 'src', foreach_batch => 'SELECT pg_terminate_backend(pg_backend_pid())')");
+query_is('mortal', 'failed', 'a worker that dies again and again', error => 'has died too often');
+
+# ---- gaps, and queries over queries ----
+
+sql($node, "SELECT stream_drop(query_name) FROM stream_queries; SELECT stream_reset_terminated()");
+sql($node, "CREATE TABLE first (id int PRIMARY KEY, v text); SELECT stream_track('first', on_truncate => 'gap'); CREATE TABLE second (id int PRIMARY KEY, v text); SELECT stream_track('second')");
+sql($node, "SELECT stream_start('one', 'first', sink => 'second', sink_mode => 'apply'); SELECT stream_start('two', 'second', sink => 'third', sink_mode => 'apply')");
+sql($node, "INSERT INTO first VALUES (1, 'a'), (2, 'b'); UPDATE first SET v = 'c' WHERE id = 1; DELETE FROM first WHERE id = 2");
+all_done('one', 'two');
+is(sql($node, 'TABLE third'), '1|c', 'the sink of a query is the source of another');
+sql($node, "TRUNCATE first; INSERT INTO first VALUES (3, 'd')");
+query_is('one', 'failed', 'a gap stops a query', error => 'gap');
+fails_with($node, "SELECT stream_await_termination('one')", '55000', qr/query "one" has failed: /, 'with 55000');
+
 $node->stop;
 done_testing();
