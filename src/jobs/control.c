@@ -93,6 +93,10 @@ check_not_own_start(const ScdcQuery *q)
 {
 	ScdcJobSlot *slot = scdc_slot_find(MyDatabaseId, &q->query_id);
 
+	if (slot && slot->pid == MyProcPid)
+		ereport(ERROR,
+				(errcode(ERRCODE_ACTIVE_SQL_TRANSACTION),
+				 errmsg("query \"%s\" cannot wait for itself", q->name)));
 	if (slot && TransactionIdIsValid(slot->starter) && TransactionIdIsCurrentTransactionId(slot->starter))
 		ereport(ERROR,
 				(errcode(ERRCODE_ACTIVE_SQL_TRANSACTION),

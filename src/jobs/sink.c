@@ -3,61 +3,19 @@
  * sink.c
  *	  Where the rows of a batch go (see sink.h).
  *
- * "batch" is an ephemeral named relation, so any SQL works on it; what is
- * written is an ordinary INSERT over the query's text.  That text stands in
- * parentheses with a line end behind it, since it may end in a comment.
+ * "batch" is an ephemeral named relation, so any SQL works on it.
  *
  *-------------------------------------------------------------------------
  */
 #include "postgres.h"
 
-#include "access/htup_details.h"
-#include "access/relation.h"
-#include "access/xact.h"
-#include "catalog/catalog.h"
-#include "catalog/dependency.h"
-#include "catalog/namespace.h"
-#include "catalog/objectaddress.h"
-#include "catalog/partition.h"
-#include "catalog/pg_class.h"
-#include "catalog/pg_index.h"
-#include "catalog/pg_inherits.h"
-#include "catalog/pg_operator.h"
-#include "catalog/pg_proc.h"
-#include "catalog/pg_type.h"
-#include "commands/defrem.h"
-#include "commands/trigger.h"
 #include "executor/spi.h"
-#include "foreign/foreign.h"
-#include "funcapi.h"
 #include "miscadmin.h"
-#include "nodes/makefuncs.h"
 #include "nodes/nodeFuncs.h"
-#include "parser/parse_func.h"
-#include "parser/parser.h"
-#include "parser/parsetree.h"
-#include "partitioning/partbounds.h"
-#include "partitioning/partdesc.h"
-#include "utils/acl.h"
 #include "utils/builtins.h"
-#include "utils/guc.h"
-#include "utils/lsyscache.h"
-#include "utils/memutils.h"
-#include "utils/partcache.h"
-#include "utils/plancache.h"
-#include "utils/queryenvironment.h"
-#include "utils/rel.h"
-#include "utils/resowner.h"
-#include "utils/rls.h"
-#include "utils/ruleutils.h"
-#include "utils/syscache.h"
-#include "utils/typcache.h"
-#include "utils/varlena.h"
 
 #include "jobs/sink.h"
-#include "log/schema.h"
-
-#define BATCH	"batch"
+#include "jobs/sink_kinds.h"
 
 /* ---------------------------------------------------------------------
  * the query
@@ -83,7 +41,7 @@ register_batch(TupleDesc desc, Tuplestorestate *rows, double nrows)
 {
 	EphemeralNamedRelation enr = palloc0(sizeof(EphemeralNamedRelationData));
 
-	enr->md.name = pstrdup(BATCH);
+	enr->md.name = pstrdup(SCDC_BATCH);
 	enr->md.reliddesc = InvalidOid;
 	enr->md.tupdesc = desc;
 	enr->md.enrtype = ENR_NAMED_TUPLESTORE;
@@ -110,13 +68,13 @@ query_text(const ScdcQuery *q)
 	const char *start;
 
 	if (q->query == NULL)
-		return pstrdup("SELECT * FROM " BATCH);
+		return pstrdup("SELECT * FROM " SCDC_BATCH);
 	statements = raw_parser(q->query, RAW_PARSE_DEFAULT);
 	if (list_length(statements) != 1 || !IsA(linitial_node(RawStmt, statements)->stmt, SelectStmt) ||
 		castNode(SelectStmt, linitial_node(RawStmt, statements)->stmt)->intoClause)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("\"query\" must be one SELECT over \"%s\"", BATCH)));
+				 errmsg("\"query\" must be one SELECT over \"%s\"", SCDC_BATCH)));
 	raw = linitial_node(RawStmt, statements);
 	start = q->query + raw->stmt_location;
 	return raw->stmt_len > 0 ? pnstrdup(start, raw->stmt_len) : pstrdup(start);
@@ -129,7 +87,7 @@ mentions_batch(Node *node, void *context)
 		return false;
 	if (IsA(node, RangeTblEntry))
 		return ((RangeTblEntry *) node)->rtekind == RTE_NAMEDTUPLESTORE &&
-			strcmp(((RangeTblEntry *) node)->enrname, BATCH) == 0;
+			strcmp(((RangeTblEntry *) node)->enrname, SCDC_BATCH) == 0;
 	if (IsA(node, Query))
 		return query_tree_walker((Query *) node, mentions_batch, context, QTW_EXAMINE_RTES_BEFORE);
 	return expression_tree_walker(node, mentions_batch, context);
@@ -164,7 +122,7 @@ refuse_stateful(Node *node, void *context)
 		if (part && mentions_batch(node, NULL))
 			ereport(ERROR,
 					(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
-					 errmsg("%s over \"%s\" are not supported", part, BATCH),
+					 errmsg("%s over \"%s\" are not supported", part, SCDC_BATCH),
 					 errdetail("Their meaning in a stream is over the whole stream, not over one batch."),
 					 errhint("Commands in foreach_batch may do so for each batch.")));
 		return query_tree_walker((Query *) node, refuse_stateful, context, 0);
@@ -185,8 +143,8 @@ check_names(TupleDesc desc)
 }
 
 /* Checks the query; returns its columns, in the caller's context.  Inside SPI, with "batch" registered. */
-static TupleDesc
-check_query(const char *text)
+TupleDesc
+scdc_sink_query_columns(const char *text)
 {
 	SPIPlanPtr	plan = SPI_prepare(text, 0, NULL);
 	CachedPlanSource *source;
@@ -207,759 +165,9 @@ check_query(const char *text)
 }
 
 /* ---------------------------------------------------------------------
- * relations
- * ---------------------------------------------------------------------
- */
-
-static bool
-is_metadata(const char *column)
-{
-	return strcmp(column, "_change_type") == 0 || strcmp(column, "_commit_version") == 0 ||
-		strcmp(column, "_commit_timestamp") == 0;
-}
-
-static int
-find_column(TupleDesc desc, const char *name)
-{
-	for (int i = 0; i < desc->natts; i++)
-		if (!TupleDescAttr(desc, i)->attisdropped && strcmp(NameStr(TupleDescAttr(desc, i)->attname), name) == 0)
-			return i;
-	return -1;
-}
-
-static void
-check_columns_exist(List *names, TupleDesc desc, const char *what)
-{
-	ListCell   *lc;
-
-	foreach(lc, names)
-		if (find_column(desc, lfirst(lc)) < 0)
-			ereport(ERROR,
-					(errcode(ERRCODE_UNDEFINED_COLUMN),
-					 errmsg("column \"%s\" of \"%s\" is not a column of the query", (char *) lfirst(lc), what)));
-}
-
-static void
-add_list(StringInfo s, const char *prefix, List *names)
-{
-	ListCell   *lc;
-
-	foreach(lc, names)
-		appendStringInfo(s, "%s%s%s", foreach_current_index(lc) > 0 ? ", " : "", prefix, quote_identifier(lfirst(lc)));
-}
-
-static bool
-is_key(const ScdcQuery *q, const char *column)
-{
-	for (int i = 0; i < q->nkeys; i++)
-		if (strcmp(column, q->keys[i]) == 0)
-			return true;
-	return false;
-}
-
-static List *
-key_list(const ScdcQuery *q)
-{
-	List	   *keys = NIL;
-
-	for (int i = 0; i < q->nkeys; i++)
-		keys = lappend(keys, q->keys[i]);
-	return keys;
-}
-
-static char *
-qualified_name(Oid relid)
-{
-	return quote_qualified_identifier(get_namespace_name(get_rel_namespace(relid)), get_rel_name(relid));
-}
-
-static void
-run(const char *sql)
-{
-	int			result = SPI_execute(sql, false, 0);
-
-	if (result < 0)
-		elog(ERROR, "SPI_execute failed: %s", SPI_result_code_string(result));
-}
-
-/* Is the column part of the row identity, and never NULL in the source? */
-static bool
-is_not_null_key(const ScdcQuery *q, const char *column)
-{
-	HeapTuple	tuple;
-	bool		result;
-
-	if (!is_key(q, column))
-		return false;
-	tuple = SearchSysCacheAttName(q->source_relid, column);
-	result = HeapTupleIsValid(tuple) && ((Form_pg_attribute) GETSTRUCT(tuple))->attnotnull;
-	if (HeapTupleIsValid(tuple))
-		ReleaseSysCache(tuple);
-	return result;
-}
-
-/* Makes the sink, with the query's columns; mirrors leave the metadata columns out. */
-static void
-create_sink(ScdcQuery *q, RangeVar *rv, TupleDesc columns)
-{
-	Oid			nsp = RangeVarGetCreationNamespace(rv);
-	char	   *name = quote_qualified_identifier(get_namespace_name(nsp), rv->relname);
-	StringInfoData s;
-	bool		first = true;
-
-	initStringInfo(&s);
-	appendStringInfo(&s, "CREATE TABLE %s (", name);
-	for (int i = 0; i < columns->natts; i++)
-	{
-		Form_pg_attribute att = TupleDescAttr(columns, i);
-
-		if (q->apply && is_metadata(NameStr(att->attname)))
-			continue;
-		if (att->atttypid == UNKNOWNOID || get_typtype(att->atttypid) == TYPTYPE_PSEUDO)
-			ereport(ERROR,
-					(errcode(ERRCODE_INVALID_TABLE_DEFINITION),
-					 errmsg("column \"%s\" has pseudo-type %s", NameStr(att->attname), format_type_be(att->atttypid))));
-		appendStringInfo(&s, "%s%s %s", first ? "" : ", ", quote_identifier(NameStr(att->attname)),
-						 format_type_with_typemod(att->atttypid, att->atttypmod));
-		if (OidIsValid(att->attcollation) && att->attcollation != get_typcollation(att->atttypid))
-			appendStringInfo(&s, " COLLATE %s",
-							 generate_collation_name(att->attcollation));
-		if (q->apply && is_not_null_key(q, NameStr(att->attname)))
-			appendStringInfoString(&s, " NOT NULL");
-		first = false;
-	}
-	appendStringInfoChar(&s, ')');
-	if (q->partition_by)
-		appendStringInfo(&s, " PARTITION BY LIST (%s)", quote_identifier(linitial(q->partition_by)));
-	run(s.data);
-
-	if (q->apply)
-	{
-		resetStringInfo(&s);
-		appendStringInfo(&s, "CREATE UNIQUE INDEX ON %s (", name);
-		add_list(&s, "", key_list(q));
-		appendStringInfoString(&s, ") NULLS NOT DISTINCT");
-		run(s.data);
-	}
-	if (q->cluster_by)
-	{
-		resetStringInfo(&s);
-		appendStringInfo(&s, "CREATE INDEX ON %s USING brin (", name);
-		add_list(&s, "", q->cluster_by);
-		appendStringInfoChar(&s, ')');
-		run(s.data);
-	}
-}
-
-static void
-check_sink_kind(const ScdcQuery *q, Oid relid)
-{
-	char		relkind = get_rel_relkind(relid);
-	const char *name = get_rel_name(relid);
-
-	if (relkind != RELKIND_RELATION && relkind != RELKIND_PARTITIONED_TABLE && relkind != RELKIND_VIEW &&
-		relkind != RELKIND_FOREIGN_TABLE)
-		ereport(ERROR,
-				(errcode(ERRCODE_WRONG_OBJECT_TYPE),
-				 errmsg("\"%s\" cannot be a sink", name),
-				 errdetail_relkind_not_supported(relkind)));
-	if (get_rel_namespace(relid) == get_namespace_oid("streamcdc", true) ||
-		IsCatalogNamespace(get_rel_namespace(relid)))
-		ereport(ERROR,
-				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
-				 errmsg("\"%s\" cannot be a sink", name),
-				 errdetail("It belongs to the system or to streamcdc.")));
-	if (get_rel_persistence(relid) == RELPERSISTENCE_TEMP)
-		ereport(ERROR,
-				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
-				 errmsg("temporary table \"%s\" cannot be a sink", name)));
-}
-
-static void
-check_right(Oid relid, AclMode right)
-{
-	if (pg_class_aclcheck(relid, GetUserId(), right) != ACLCHECK_OK &&
-		((right & ACL_DELETE) || pg_attribute_aclcheck_all(relid, GetUserId(), right, ACLMASK_ANY) != ACLCHECK_OK))
-		aclcheck_error(ACLCHECK_NO_PRIV, get_relkind_objtype(get_rel_relkind(relid)), get_rel_name(relid));
-}
-
-static void
-check_rights(const ScdcQuery *q, Oid relid)
-{
-	check_right(relid, ACL_INSERT);
-	if (q->apply)
-	{
-		check_right(relid, ACL_SELECT);
-		check_right(relid, ACL_UPDATE);
-		check_right(relid, ACL_DELETE);
-		/* true: report as enabled even if row_security is off */
-		if (check_enable_rls(relid, InvalidOid, true) == RLS_ENABLED)
-			ereport(ERROR,
-					(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
-					 errmsg("table \"%s\" cannot be made a mirror", get_rel_name(relid)),
-					 errdetail("Row-level security applies to you on it, and may hide rows that have to change.")));
-	}
-}
-
-/* Columns of the sink that the new ones of the query were missing in. */
-static void
-merge_schema(Oid relid, TupleDesc columns)
-{
-	Relation	rel = relation_open(relid, AccessShareLock);
-	char	   *name = quote_qualified_identifier(get_namespace_name(RelationGetNamespace(rel)),
-												  RelationGetRelationName(rel));
-	StringInfoData s;
-
-	initStringInfo(&s);
-	for (int i = 0; i < columns->natts; i++)
-	{
-		Form_pg_attribute att = TupleDescAttr(columns, i);
-
-		if (find_column(RelationGetDescr(rel), NameStr(att->attname)) < 0 && !is_metadata(NameStr(att->attname)))
-			appendStringInfo(&s, "ALTER TABLE %s ADD COLUMN %s %s;", name, quote_identifier(NameStr(att->attname)),
-							 format_type_with_typemod(att->atttypid, att->atttypmod));
-	}
-	relation_close(rel, NoLock);
-	if (s.len > 0)
-		run(s.data);
-}
-
-/* What is written: names of the query's columns that go into the sink.  Columns that the sink generates itself are not. */
-static List *
-written_columns(const ScdcQuery *q, TupleDesc columns, TupleDesc sink)
-{
-	List	   *result = NIL;
-
-	for (int i = 0; i < columns->natts; i++)
-	{
-		char	   *name = NameStr(TupleDescAttr(columns, i)->attname);
-		int			at = find_column(sink, name);
-
-		if (q->apply && is_metadata(name) && at < 0)
-			continue;
-		if (at >= 0 && TupleDescAttr(sink, at)->attgenerated)
-			continue;
-		result = lappend(result, pstrdup(name));
-	}
-	return result;
-}
-
-/* What the query must have for a mirror. */
-static void
-check_mirror_query(const ScdcQuery *q, TupleDesc columns)
-{
-	for (int i = 0; i < q->nkeys; i++)
-		if (find_column(columns, q->keys[i]) < 0)
-			ereport(ERROR,
-					(errcode(ERRCODE_UNDEFINED_COLUMN),
-					 errmsg("column \"%s\" of the row identity is missing in the query", q->keys[i]),
-					 errhint("sink_mode \"apply\" finds the sink's rows by it.")));
-	if (find_column(columns, "_change_type") < 0 || find_column(columns, "_commit_version") < 0)
-		ereport(ERROR,
-				(errcode(ERRCODE_UNDEFINED_COLUMN),
-				 errmsg("column \"%s\" is missing in the query",
-						find_column(columns, "_change_type") < 0 ? "_change_type" : "_commit_version"),
-				 errhint("sink_mode \"apply\" needs it to tell what to do with a row.")));
-}
-
-/* A mirror's rows are found by the source's row identity. */
-static void
-check_mirror(const ScdcQuery *q, Relation sink)
-{
-	AttrNumber	attnums[INDEX_MAX_KEYS];
-
-	for (int i = 0; i < q->nkeys; i++)
-	{
-		int			at = find_column(RelationGetDescr(sink), q->keys[i]);
-
-		if (at < 0)
-			ereport(ERROR,
-					(errcode(ERRCODE_UNDEFINED_COLUMN),
-					 errmsg("column \"%s\" of the row identity is missing in the sink", q->keys[i]),
-					 errhint("sink_mode \"apply\" finds the sink's rows by it.")));
-		attnums[i] = at + 1;
-	}
-	if (sink->rd_rel->relkind != RELKIND_FOREIGN_TABLE && sink->rd_rel->relkind != RELKIND_VIEW &&
-		!OidIsValid(scdc_identity_index(sink, attnums, q->nkeys)))
-		ereport(ERROR,
-				(errcode(ERRCODE_INVALID_COLUMN_REFERENCE),
-				 errmsg("sink \"%s\" has no unique index on the row identity of the source", RelationGetRelationName(sink)),
-				 errhint("sink_mode \"apply\" needs one.")));
-}
-
-/* ---------------------------------------------------------------------
- * SQL
- * ---------------------------------------------------------------------
- */
-
-/* also for columns GENERATED ALWAYS AS IDENTITY; without any it means nothing */
-#define TAKE_IDENTITY	"OVERRIDING SYSTEM VALUE"
-
-static char *
-append_sql(const ScdcQuery *q, const char *text, List *columns)
-{
-	StringInfoData s;
-
-	initStringInfo(&s);
-	appendStringInfo(&s, "INSERT INTO %s (", q->sink);
-	add_list(&s, "", columns);
-	appendStringInfoString(&s, ") " TAKE_IDENTITY " SELECT ");
-	add_list(&s, "q.", columns);
-	appendStringInfo(&s, " FROM (%s\n) AS q", text);
-	if (q->cluster_by)
-	{
-		appendStringInfoString(&s, " ORDER BY ");
-		add_list(&s, "q.", q->cluster_by);
-	}
-	return s.data;
-}
-
-/* Nothing that we write may depend on operators that the search_path finds. */
-#define GONE \
-	"(q._change_type OPERATOR(pg_catalog.=) 'delete' OR q._change_type OPERATOR(pg_catalog.=) 'update_preimage')"
-
-/* The equality of a type, by name. */
-static char *
-equality_sql(Oid type)
-{
-	TypeCacheEntry *cache = lookup_type_cache(type, TYPECACHE_EQ_OPR);
-	HeapTuple	tuple;
-	Form_pg_operator form;
-	char	   *result;
-
-	if (!OidIsValid(cache->eq_opr))
-		ereport(ERROR,
-				(errcode(ERRCODE_UNDEFINED_FUNCTION),
-				 errmsg("could not identify an equality operator for type %s", format_type_be(type))));
-	tuple = SearchSysCache1(OPEROID, ObjectIdGetDatum(cache->eq_opr));
-	if (!HeapTupleIsValid(tuple))
-		elog(ERROR, "cache lookup failed for operator %u", cache->eq_opr);
-	form = (Form_pg_operator) GETSTRUCT(tuple);
-	result = psprintf("OPERATOR(%s.%s)", quote_identifier(get_namespace_name(form->oprnamespace)), NameStr(form->oprname));
-	ReleaseSysCache(tuple);
-	return result;
-}
-
-/* The last row of each identity, and whether that is gone. */
-static char *
-last_rows_sql(const ScdcQuery *q, const char *text)
-{
-	StringInfoData s;
-
-	initStringInfo(&s);
-	appendStringInfoString(&s, "(SELECT DISTINCT ON (");
-	add_list(&s, "q.", key_list(q));
-	appendStringInfoString(&s, ") q.*, " GONE " AS \"-gone\" FROM "
-						   "(SELECT q.*, pg_catalog.row_number() OVER () AS \"-n\" FROM (");
-	appendStringInfo(&s, "%s\n) AS q) AS q ORDER BY ", text);
-	add_list(&s, "q.", key_list(q));
-	appendStringInfoString(&s, ", q._commit_version DESC, " GONE ", \"-n\" DESC)");
-	return s.data;
-}
-
-/* A condition that two rows are of one identity. */
-static char *
-same_key_sql(const ScdcQuery *q, TupleDesc sink)
-{
-	StringInfoData s;
-
-	initStringInfo(&s);
-	for (int i = 0; i < q->nkeys; i++)
-	{
-		Form_pg_attribute att = TupleDescAttr(sink, find_column(sink, q->keys[i]));
-		const char *key = quote_identifier(q->keys[i]);
-		const char *equal = equality_sql(att->atttypid);
-
-		/* an index can serve the first form only */
-		appendStringInfoString(&s, i > 0 ? " AND " : "");
-		if (att->attnotnull)
-			appendStringInfo(&s, "s.%s %s f.%s", key, equal, key);
-		else
-			appendStringInfo(&s, "(s.%s %s f.%s OR (s.%s IS NULL AND f.%s IS NULL))", key, equal, key, key, key);
-	}
-	return s.data;
-}
-
-static List *
-without_keys(const ScdcQuery *q, List *columns)
-{
-	List	   *result = NIL;
-	ListCell   *lc;
-
-	foreach(lc, columns)
-		if (!is_key(q, lfirst(lc)))
-			result = lappend(result, lfirst(lc));
-	return result;
-}
-
-static char *
-set_sql(List *columns, const char *from)
-{
-	StringInfoData s;
-	ListCell   *lc;
-
-	initStringInfo(&s);
-	foreach(lc, columns)
-		appendStringInfo(&s, "%s%s = %s.%s", foreach_current_index(lc) > 0 ? ", " : "", quote_identifier(lfirst(lc)),
-						 from, quote_identifier(lfirst(lc)));
-	return s.data;
-}
-
-typedef enum ScdcApplyWay
-{
-	SCDC_APPLY_UPSERT,			/* INSERT ... ON CONFLICT */
-	SCDC_APPLY_UPDATE,			/* UPDATE, then INSERT what is not there */
-	SCDC_APPLY_REPLACE			/* DELETE, then INSERT */
-} ScdcApplyWay;
-
-/*
- * Commands that make the sink equal the source: rows that are gone first, so
- * that what takes their place in another unique index of the sink finds room.
- */
-static List *
-apply_sql(const ScdcQuery *q, const char *text, List *columns, TupleDesc sink, ScdcApplyWay way)
-{
-	char	   *rows = last_rows_sql(q, text);
-	char	   *same = same_key_sql(q, sink);
-	List	   *others = without_keys(q, columns);
-	StringInfoData s;
-	List	   *result;
-
-	result = list_make1(psprintf("DELETE FROM %s AS s USING %s AS f WHERE %s%s", q->sink, rows,
-								 way == SCDC_APPLY_REPLACE ? "" : "f.\"-gone\" AND ", same));
-	initStringInfo(&s);
-	if (way == SCDC_APPLY_UPDATE && others)
-		result = lappend(result, psprintf("UPDATE %s AS s SET %s FROM %s AS f WHERE NOT f.\"-gone\" AND %s",
-										  q->sink, set_sql(others, "f"), rows, same));
-	appendStringInfo(&s, "INSERT INTO %s (", q->sink);
-	add_list(&s, "", columns);
-	appendStringInfoString(&s, ") " TAKE_IDENTITY " SELECT ");
-	add_list(&s, "f.", columns);
-	appendStringInfo(&s, " FROM %s AS f WHERE NOT f.\"-gone\"", rows);
-	if (way == SCDC_APPLY_UPSERT)
-	{
-		appendStringInfoString(&s, " ON CONFLICT (");
-		add_list(&s, "", key_list(q));
-		appendStringInfoChar(&s, ')');
-		if (others)
-			appendStringInfo(&s, " DO UPDATE SET %s", set_sql(others, "excluded"));
-		else
-			appendStringInfoString(&s, " DO NOTHING");
-	}
-	else if (way == SCDC_APPLY_UPDATE)
-		appendStringInfo(&s, " AND NOT EXISTS (SELECT FROM %s AS s WHERE %s)", q->sink, same);
-	return lappend(result, s.data);
-}
-
-/* Can ON CONFLICT find the sink's rows: is its index immediate, and does NULL equal NULL there? */
-static bool
-can_be_arbiter(const ScdcQuery *q, Relation sink)
-{
-	AttrNumber	attnums[INDEX_MAX_KEYS];
-	HeapTuple	tuple;
-	bool		not_null = true;
-	bool		result;
-
-	if (sink->rd_rel->relkind != RELKIND_RELATION && sink->rd_rel->relkind != RELKIND_PARTITIONED_TABLE)
-		return false;
-	for (int i = 0; i < q->nkeys; i++)
-	{
-		attnums[i] = find_column(RelationGetDescr(sink), q->keys[i]) + 1;
-		not_null &= TupleDescAttr(RelationGetDescr(sink), attnums[i] - 1)->attnotnull;
-	}
-	tuple = SearchSysCache1(INDEXRELID, ObjectIdGetDatum(scdc_identity_index(sink, attnums, q->nkeys)));
-	if (!HeapTupleIsValid(tuple))
-		return false;
-	result = ((Form_pg_index) GETSTRUCT(tuple))->indimmediate &&
-		(not_null || ((Form_pg_index) GETSTRUCT(tuple))->indnullsnotdistinct);
-	ReleaseSysCache(tuple);
-	return result;
-}
-
-/* What writes a batch into the sink; the sink is open. */
-static List *
-sink_sql(const ScdcQuery *q, const char *text, TupleDesc columns, Relation sink, bool replace)
-{
-	List	   *written = written_columns(q, columns, RelationGetDescr(sink));
-
-	if (!q->apply)
-		return list_make1(append_sql(q, text, written));
-	return apply_sql(q, text, written, RelationGetDescr(sink), replace ? SCDC_APPLY_REPLACE :
-					 can_be_arbiter(q, sink) ? SCDC_APPLY_UPSERT : SCDC_APPLY_UPDATE);
-}
-
-static RangeVar *
-sink_name(const ScdcQuery *q)
-{
-	return makeRangeVarFromNameList(textToQualifiedNameList(cstring_to_text(q->sink)));
-}
-
-/* ---------------------------------------------------------------------
- * functions
- * ---------------------------------------------------------------------
- */
-
-/* Can the text be a function's name? */
-static bool
-looks_like_name(const char *text)
-{
-	bool		quoted = false;
-
-	for (const char *p = text; *p; p++)
-	{
-		if (*p == '"')
-			quoted = !quoted;
-		else if (!quoted && !(isalnum((unsigned char) *p) || *p == '_' || *p == '.' || *p == '$' || IS_HIGHBIT_SET(*p)))
-			return false;
-	}
-	return !quoted && text[0] != '\0';
-}
-
-static char *
-function_name(Oid function)
-{
-	return quote_qualified_identifier(get_namespace_name(get_func_namespace(function)), get_func_name(function));
-}
-
-static void
-check_function(Oid function)
-{
-	if (pg_proc_aclcheck(function, GetUserId(), ACL_EXECUTE) != ACLCHECK_OK)
-		aclcheck_error(ACLCHECK_NO_PRIV, OBJECT_FUNCTION, get_func_name(function));
-}
-
-/* The function for single rows: of jsonb or of a composite type. */
-static Oid
-row_function(const char *name, Oid *argtype)
-{
-	List	   *names = textToQualifiedNameList(cstring_to_text(name));
-	Oid			jsonb = JSONBOID;
-	Oid			found = LookupFuncName(names, 1, &jsonb, true);
-	FuncCandidateList candidates;
-
-	if (OidIsValid(found))
-	{
-		*argtype = JSONBOID;
-		return found;
-	}
-	for (candidates = FuncnameGetCandidates(names, 1, NIL, false, false, false, true); candidates;
-		 candidates = candidates->next)
-	{
-		if (get_typtype(candidates->args[0]) == TYPTYPE_COMPOSITE)
-		{
-			*argtype = candidates->args[0];
-			return candidates->oid;
-		}
-	}
-	ereport(ERROR,
-			(errcode(ERRCODE_UNDEFINED_FUNCTION),
-			 errmsg("function %s(jsonb) does not exist", name),
-			 errhint("\"foreach\" names a function of one argument, jsonb or of a composite type.")));
-	return InvalidOid;
-}
-
-/* A companion of the function in its schema; InvalidOid if there is none. */
-static Oid
-companion(Oid function, const char *suffix, int nargs, const Oid *argtypes)
-{
-	List	   *names = list_make2(makeString(get_namespace_name(get_func_namespace(function))),
-								   makeString(psprintf("%s%s", get_func_name(function), suffix)));
-
-	return LookupFuncName(names, nargs, argtypes, true);
-}
-
-void
-scdc_sink_resolve(ScdcQuery *q)
-{
-	Oid			argtypes[2] = {INT8OID, REFCURSOROID};
-	Oid			function;
-
-	if (q->sink_kind == SCDC_SINK_FOREACH)
-	{
-		Oid			argtype;
-
-		function = row_function(q->sink, &argtype);
-		check_function(function);
-		q->sink = function_name(function);
-		return;
-	}
-	if (q->sink_kind != SCDC_SINK_BATCH_SQL || !looks_like_name(q->sink))
-		return;
-	function = LookupFuncName(textToQualifiedNameList(cstring_to_text(q->sink)), 2, argtypes, true);
-	if (!OidIsValid(function))
-		ereport(ERROR,
-				(errcode(ERRCODE_UNDEFINED_FUNCTION),
-				 errmsg("function %s(bigint, refcursor) does not exist", q->sink),
-				 errhint("\"foreach_batch\" is one or more SQL commands, or names a function (batch_id bigint, batch refcursor).")));
-	check_function(function);
-	q->sink_kind = SCDC_SINK_BATCH_FUNCTION;
-	q->sink = function_name(function);
-}
-
-/* ---------------------------------------------------------------------
  * checking
  * ---------------------------------------------------------------------
  */
-
-void
-scdc_sink_qualify(ScdcQuery *q)
-{
-	RangeVar   *rv;
-	Oid			relid;
-
-	if (q->sink_kind != SCDC_SINK_TABLE)
-		return;
-	rv = sink_name(q);
-	relid = RangeVarGetRelid(rv, NoLock, true);
-	q->sink = quote_qualified_identifier(get_namespace_name(OidIsValid(relid) ? get_rel_namespace(relid) :
-															RangeVarGetCreationNamespace(rv)), rv->relname);
-}
-
-/*
- * The sink runs its triggers and defaults as whoever writes into it.  For an
- * ordinary owner that is the rule with any INSERT; a superuser's query would
- * give the server away to the sink's owner (reliability 8.1).
- */
-static void
-check_sink_owner(const ScdcQuery *q, Oid relid)
-{
-	HeapTuple	tuple = SearchSysCache1(RELOID, ObjectIdGetDatum(relid));
-	Oid			owner;
-
-	if (!HeapTupleIsValid(tuple))
-		elog(ERROR, "cache lookup failed for relation %u", relid);
-	owner = ((Form_pg_class) GETSTRUCT(tuple))->relowner;
-	ReleaseSysCache(tuple);
-	if (superuser_arg(q->owner) && !superuser_arg(owner))
-		ereport(ERROR,
-				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
-				 errmsg("sink \"%s\" does not belong to a superuser", get_rel_name(relid)),
-				 errdetail("Its owner's triggers and defaults would run with the rights of superuser \"%s\".",
-						   GetUserNameFromId(q->owner, true)),
-				 errhint("Start the query as role \"%s\".", GetUserNameFromId(owner, true))));
-}
-
-/* What holds for all that a command writes into: the sink, its parts, and the table behind it if it is a view. */
-static void
-check_target(const ScdcQuery *q, Oid relid)
-{
-	ListCell   *lc;
-
-	foreach(lc, find_all_inheritors(relid, AccessShareLock, NULL))
-	{
-		Oid			part = lfirst_oid(lc);
-
-		if (part == q->source_relid)
-			ereport(ERROR,
-					(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-					 errmsg("sink \"%s\" is the source of the query", get_rel_name(part))));
-		check_sink_owner(q, part);
-	}
-	if (get_rel_relispartition(relid))
-		foreach(lc, get_partition_ancestors(relid))
-			if (lfirst_oid(lc) == q->source_relid)
-				ereport(ERROR,
-						(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-						 errmsg("sink \"%s\" is a part of the source of the query", get_rel_name(relid))));
-}
-
-/* Analyses a command that writes; checks what it comes to write into.  Inside SPI, with "batch" registered. */
-static void
-check_command(const ScdcQuery *q, const char *command)
-{
-	SPIPlanPtr	plan = SPI_prepare(command, 0, NULL);
-	CachedPlanSource *source;
-	ListCell   *lc;
-
-	if (plan == NULL)
-		elog(ERROR, "SPI_prepare failed: %s", SPI_result_code_string(SPI_result));
-	source = linitial(SPI_plan_get_plan_sources(plan));
-	foreach(lc, source->query_list)
-	{
-		Query	   *query = lfirst_node(Query, lc);
-
-		if (query->resultRelation > 0)
-			check_target(q, rt_fetch(query->resultRelation, query->rtable)->relid);
-	}
-}
-
-/* The columns by which a batch that was written elsewhere is known there. */
-static void
-check_progress_table(const ScdcQuery *q, Oid sink)
-{
-	Oid			relid;
-
-	if (q->progress_table == NULL)
-		return;
-	if (get_rel_relkind(sink) != RELKIND_FOREIGN_TABLE)
-		ereport(ERROR,
-				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("sink option \"progressTable\" is for foreign tables"),
-				 errdetail("\"%s\" is none; a sink in this database is exactly once without it.", get_rel_name(sink))));
-	relid = RangeVarGetRelid(makeRangeVarFromNameList(textToQualifiedNameList(cstring_to_text(q->progress_table))),
-							 AccessShareLock, false);
-	if (get_rel_relkind(relid) != RELKIND_FOREIGN_TABLE ||
-		GetForeignTable(relid)->serverid != GetForeignTable(sink)->serverid)
-		ereport(ERROR,
-				(errcode(ERRCODE_WRONG_OBJECT_TYPE),
-				 errmsg("progress table \"%s\" is not a foreign table on the server of the sink", get_rel_name(relid)),
-				 errdetail("Rows and progress must be one transaction of that server.")));
-	if (get_attnum(relid, "query_id") == InvalidAttrNumber || get_attnum(relid, "batch_id") == InvalidAttrNumber)
-		ereport(ERROR,
-				(errcode(ERRCODE_UNDEFINED_COLUMN),
-				 errmsg("progress table \"%s\" needs the columns \"query_id\" and \"batch_id\"", get_rel_name(relid)),
-				 errhint("Make it like (query_id uuid, batch_id bigint) on both servers.")));
-	check_right(relid, ACL_INSERT);
-	check_right(relid, ACL_SELECT);
-	check_right(relid, ACL_DELETE);
-}
-
-static void
-check_table_sink(ScdcQuery *q, const char *text, TupleDesc columns, bool create)
-{
-	RangeVar   *rv = sink_name(q);
-	Oid			relid = RangeVarGetRelid(rv, AccessShareLock, true);
-	Relation	sink;
-	ListCell   *lc;
-
-	check_columns_exist(q->partition_by, columns, "partition_by");
-	check_columns_exist(q->cluster_by, columns, "cluster_by");
-	if (q->apply)
-		check_mirror_query(q, columns);
-	if (!OidIsValid(relid))
-	{
-		if (!create)
-			ereport(ERROR,
-					(errcode(ERRCODE_UNDEFINED_TABLE),
-					 errmsg("sink \"%s\" does not exist", q->sink),
-					 errhint("Make it again, or drop the query with stream_drop.")));
-		create_sink(q, rv, columns);
-		relid = RangeVarGetRelid(rv, AccessShareLock, false);
-	}
-	else if (create && q->partition_by)
-	{
-		ereport(NOTICE,
-				(errmsg("sink \"%s\" exists, \"partition_by\" is ignored", get_rel_name(relid))));
-		q->partition_by = NIL;
-	}
-	check_sink_kind(q, relid);
-	check_target(q, relid);
-	check_rights(q, relid);
-	check_progress_table(q, relid);
-	if (q->progress_table)
-		q->progress_table = qualified_name(RangeVarGetRelid(makeRangeVarFromNameList(textToQualifiedNameList(cstring_to_text(q->progress_table))),
-															AccessShareLock, false));
-	q->sink = quote_qualified_identifier(get_namespace_name(get_rel_namespace(relid)), get_rel_name(relid));
-	if (q->merge_schema)
-		merge_schema(relid, columns);
-
-	sink = relation_open(relid, AccessShareLock);
-	if (q->apply)
-		check_mirror(q, sink);
-	foreach(lc, sink_sql(q, text, columns, sink, false))
-		check_command(q, lfirst(lc));
-	relation_close(sink, NoLock);
-}
 
 /*
  * Commands of foreach_batch.  What comes after one that is not a query may
@@ -1012,11 +220,11 @@ scdc_sink_check(ScdcQuery *q, TupleDesc batch, bool create)
 	List	   *partition_by;
 
 	connect(batch, nothing, 0);
-	columns = check_query(text);
+	columns = scdc_sink_query_columns(text);
 	switch (q->sink_kind)
 	{
 		case SCDC_SINK_TABLE:
-			check_table_sink(q, text, columns, create);
+			scdc_sink_table_check(q, text, columns, create);
 			break;
 		case SCDC_SINK_BATCH_SQL:
 			check_commands(q);
@@ -1041,233 +249,6 @@ scdc_sink_check(ScdcQuery *q, TupleDesc batch, bool create)
  * ---------------------------------------------------------------------
  */
 
-/* Name of a new partition: the parent's and the value, as far as that can be read. */
-static char *
-partition_name(Oid parent, const char *value)
-{
-	char	   *readable = value ? pstrdup(value) : pstrdup("null");
-
-	for (char *p = readable; *p; p++)
-		if (!isalnum((unsigned char) *p) && !IS_HIGHBIT_SET(*p))
-			*p = '_';
-	for (int n = 0;; n++)
-	{
-		char	   *name = makeObjectName(get_rel_name(parent), readable, n > 0 ? psprintf("%d", n) : NULL);
-
-		if (!OidIsValid(get_relname_relid(name, get_rel_namespace(parent))))
-			return name;
-	}
-}
-
-/* The partition for a value; InvalidOid if there is none. */
-static Oid
-find_partition(Oid parent, Oid type, Datum value, bool isnull)
-{
-	Relation	rel = relation_open(parent, AccessShareLock);
-	PartitionKey key = RelationGetPartitionKey(rel);
-	PartitionDesc parts = RelationGetPartitionDesc(rel, false);
-	PartitionBoundInfo bounds = parts->boundinfo;
-	Oid			result = InvalidOid;
-	int			n = -1;
-
-	if (key == NULL || key->strategy != PARTITION_STRATEGY_LIST || key->parttypid[0] != type)
-		ereport(ERROR,
-				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-				 errmsg("\"%s\" is not partitioned by a list of values of this type any more", RelationGetRelationName(rel)),
-				 errdetail("The query makes its partitions.")));
-	if (parts->nparts > 0)
-	{
-		if (isnull)
-			n = bounds->null_index;
-		else
-		{
-			bool		equal;
-			int			at = partition_list_bsearch(key->partsupfunc, key->partcollation, bounds, value, &equal);
-
-			if (at >= 0 && equal)
-				n = bounds->indexes[at];
-		}
-		if (n < 0)
-			n = bounds->default_index;
-		if (n >= 0)
-			result = parts->oids[n];
-	}
-	relation_close(rel, NoLock);
-	return result;
-}
-
-/* Makes the partitions that the rows need, level by level. */
-static void
-make_partitions(const ScdcQuery *q, const char *text, Oid sink)
-{
-	int			levels = list_length(q->partition_by);
-	StringInfoData s;
-	uint64		n;
-	SPITupleTable *table;
-	ListCell   *lc;
-
-	initStringInfo(&s);
-	appendStringInfoString(&s, "SELECT DISTINCT ");
-	foreach(lc, q->partition_by)
-		appendStringInfo(&s, "%sq.%s", foreach_current_index(lc) > 0 ? ", " : "", quote_identifier(lfirst(lc)));
-	appendStringInfo(&s, " FROM (%s\n) AS q", text);
-	if (SPI_execute(s.data, false, 0) != SPI_OK_SELECT)
-		elog(ERROR, "unexpected result of a query");
-	n = SPI_processed;
-	table = SPI_tuptable;
-
-	for (uint64 i = 0; i < n; i++)
-	{
-		Oid			parent = sink;
-
-		for (int level = 0; level < levels; level++)
-		{
-			bool		isnull;
-			Datum		value = SPI_getbinval(table->vals[i], table->tupdesc, level + 1, &isnull);
-			Oid			part = find_partition(parent, SPI_gettypeid(table->tupdesc, level + 1), value, isnull);
-
-			if (!OidIsValid(part))
-			{
-				char	   *shown = SPI_getvalue(table->vals[i], table->tupdesc, level + 1);
-				char	   *name = partition_name(parent, shown);
-				Oid			nsp = get_rel_namespace(parent);
-
-				resetStringInfo(&s);
-				appendStringInfo(&s, "CREATE TABLE %s PARTITION OF %s FOR VALUES IN (%s)",
-								 quote_qualified_identifier(get_namespace_name(nsp), name), qualified_name(parent),
-								 shown ? quote_literal_cstr(shown) : "NULL");
-				if (level + 1 < levels)
-					appendStringInfo(&s, " PARTITION BY LIST (%s)",
-									 quote_identifier(list_nth(q->partition_by, level + 1)));
-				run(s.data);
-				CommandCounterIncrement();
-				part = get_relname_relid(name, nsp);
-			}
-			if (get_rel_relkind(part) != RELKIND_PARTITIONED_TABLE)
-				break;
-			parent = part;
-		}
-	}
-	SPI_freetuptable(table);
-}
-
-/* Was this batch written to the other server before, and only our side of it lost? */
-static bool
-is_written(const ScdcQuery *q, int64 batch_id)
-{
-	Oid			types[2] = {TEXTOID, INT8OID};
-	Datum		values[2] = {CStringGetTextDatum(scdc_uuid_text(&q->query_id)), Int64GetDatum(batch_id)};
-
-	if (SPI_execute_with_args(psprintf("SELECT FROM %s WHERE query_id::pg_catalog.text OPERATOR(pg_catalog.=) $1 AND batch_id OPERATOR(pg_catalog.>=) $2",
-									   q->progress_table), 2, types, values, NULL, false, 1) != SPI_OK_SELECT)
-		elog(ERROR, "unexpected result of a query");
-	return SPI_processed > 0;
-}
-
-static void
-note_written(const ScdcQuery *q, int64 batch_id)
-{
-	Oid			types[2] = {TEXTOID, INT8OID};
-	Datum		values[2] = {CStringGetTextDatum(scdc_uuid_text(&q->query_id)), Int64GetDatum(batch_id)};
-	const char *id = "$1::pg_catalog.uuid";
-	Oid			relid = RangeVarGetRelid(makeRangeVarFromNameList(textToQualifiedNameList(cstring_to_text(q->progress_table))),
-										 AccessShareLock, false);
-
-	if (get_atttype(relid, get_attnum(relid, "query_id")) != UUIDOID)
-		id = "$1";
-	(void) SPI_execute_with_args(psprintf("INSERT INTO %s (query_id, batch_id) VALUES (%s, $2)", q->progress_table, id),
-								 2, types, values, NULL, false, 0);
-	(void) SPI_execute_with_args(psprintf("DELETE FROM %s WHERE query_id OPERATOR(pg_catalog.=) %s AND batch_id OPERATOR(pg_catalog.<) $2",
-										  q->progress_table, id), 2, types, values, NULL, false, 0);
-}
-
-static int64
-run_all(List *commands)
-{
-	int64		rows = 0;
-	ListCell   *lc;
-
-	foreach(lc, commands)
-	{
-		run(lfirst(lc));
-		rows += SPI_processed;
-	}
-	return rows;
-}
-
-/* Do foreign keys refer to the sink?  Then its rows cannot be taken away for a moment. */
-static bool
-is_referenced(Relation sink)
-{
-	ListCell   *lc;
-
-	foreach(lc, find_all_inheritors(RelationGetRelid(sink), AccessShareLock, NULL))
-	{
-		Relation	rel = relation_open(lfirst_oid(lc), AccessShareLock);
-		bool		found = false;
-
-		for (int i = 0; rel->trigdesc && i < rel->trigdesc->numtriggers && !found; i++)
-			found = RI_FKey_trigger_type(rel->trigdesc->triggers[i].tgfoid) == RI_TRIGGER_PK;
-		relation_close(rel, NoLock);
-		if (found)
-			return true;
-	}
-	return false;
-}
-
-/*
- * Rows that exchange values of another unique index of the sink cannot be
- * updated one by one.  If that is what happens, all rows of the batch are
- * taken away first.
- */
-static int64
-write_mirror(const ScdcQuery *q, const char *text, TupleDesc columns, Relation sink)
-{
-	MemoryContext cxt = CurrentMemoryContext;
-	ResourceOwner owner = CurrentResourceOwner;
-	int64		rows = 0;
-	bool		exchange = false;
-
-	BeginInternalSubTransaction(NULL);
-	MemoryContextSwitchTo(cxt);
-	PG_TRY();
-	{
-		rows = run_all(sink_sql(q, text, columns, sink, false));
-		ReleaseCurrentSubTransaction();
-		MemoryContextSwitchTo(cxt);
-		CurrentResourceOwner = owner;
-	}
-	PG_CATCH();
-	{
-		MemoryContextSwitchTo(cxt);
-		if (geterrcode() != ERRCODE_UNIQUE_VIOLATION || sink->rd_rel->relkind == RELKIND_VIEW || is_referenced(sink))
-			PG_RE_THROW();
-		FlushErrorState();
-		RollbackAndReleaseCurrentSubTransaction();
-		MemoryContextSwitchTo(cxt);
-		CurrentResourceOwner = owner;
-		exchange = true;
-	}
-	PG_END_TRY();
-	return exchange ? run_all(sink_sql(q, text, columns, sink, true)) : rows;
-}
-
-static int64
-write_table(const ScdcQuery *q, const char *text)
-{
-	Oid			relid = RangeVarGetRelid(sink_name(q), AccessShareLock, false);
-	TupleDesc	columns = check_query(text);
-	Relation	sink;
-	int64		rows;
-
-	if (q->partition_by)
-		make_partitions(q, text, relid);
-	sink = relation_open(relid, AccessShareLock);
-	rows = q->apply ? write_mirror(q, text, columns, sink) : run_all(sink_sql(q, text, columns, sink, false));
-	relation_close(sink, NoLock);
-	return rows;
-}
-
 /* The query's result in place of the batch, for commands that name it themselves. */
 static Tuplestorestate *
 replace_batch(const char *text)
@@ -1291,7 +272,7 @@ replace_batch(const char *text)
 		SPI_freetuptable(SPI_tuptable);
 	}
 	SPI_cursor_close(portal);
-	SPI_unregister_relation(BATCH);
+	SPI_unregister_relation(SCDC_BATCH);
 	register_batch(desc, rows, nrows);
 	return rows;
 }
@@ -1318,125 +299,6 @@ write_batch_sql(const ScdcQuery *q, const char *text, int64 batch_id)
 		tuplestore_end(rows);
 }
 
-static void
-write_batch_function(const ScdcQuery *q, const char *text, int64 batch_id)
-{
-	Portal		portal = SPI_cursor_open_with_args("batch", text, 0, NULL, NULL, NULL, false, 0);
-	Oid			types[2] = {INT8OID, REFCURSOROID};
-	Datum		values[2] = {Int64GetDatum(batch_id), CStringGetTextDatum("batch")};
-
-	if (portal == NULL)
-		elog(ERROR, "could not open a cursor: %s", SPI_result_code_string(SPI_result));
-	if (SPI_execute_with_args(psprintf("SELECT %s($1, $2)", q->sink), 2, types, values, NULL, false, 0) < 0)
-		elog(ERROR, "SPI_execute_with_args failed");
-	portal = SPI_cursor_find("batch");
-	if (portal)
-		SPI_cursor_close(portal);
-}
-
-/* The call of a row function, over rows called q. */
-static char *
-row_call_sql(const char *function, Oid argtype, TupleDesc columns)
-{
-	TupleDesc	row;
-	StringInfoData s;
-	bool		first = true;
-
-	if (argtype == JSONBOID)
-		return psprintf("%s(pg_catalog.to_jsonb(q))", function);
-	row = lookup_rowtype_tupdesc(argtype, -1);
-	initStringInfo(&s);
-	appendStringInfo(&s, "%s(ROW(", function);
-	for (int i = 0; i < row->natts; i++)
-	{
-		Form_pg_attribute att = TupleDescAttr(row, i);
-
-		if (att->attisdropped)
-			continue;
-		if (find_column(columns, NameStr(att->attname)) >= 0)
-			appendStringInfo(&s, "%sq.%s", first ? "" : ", ", quote_identifier(NameStr(att->attname)));
-		else
-			appendStringInfo(&s, "%sNULL", first ? "" : ", ");
-		first = false;
-	}
-	ReleaseTupleDesc(row);
-	appendStringInfo(&s, ")::%s)", format_type_extended(argtype, -1, FORMAT_TYPE_FORCE_QUALIFY));
-	return s.data;
-}
-
-static void
-call_close(Oid close_function, const char *error)
-{
-	Oid			type = TEXTOID;
-	Datum		value = error ? CStringGetTextDatum(error) : (Datum) 0;
-	char		null = error ? ' ' : 'n';
-
-	if (OidIsValid(close_function) &&
-		SPI_execute_with_args(psprintf("SELECT %s($1)", function_name(close_function)), 1, &type, &value, &null,
-							  false, 0) < 0)
-		elog(ERROR, "SPI_execute_with_args failed");
-}
-
-/* ForeachWriter: open, process each row unless open said false, close. */
-static void
-write_foreach(const ScdcQuery *q, const char *text, int64 batch_id)
-{
-	Oid			argtype;
-	Oid			function = row_function(q->sink, &argtype);
-	Oid			open_types[2] = {INT8OID, INT8OID};
-	Oid			close_types[1] = {TEXTOID};
-	Oid			open_function = companion(function, "_open", 2, open_types);
-	Oid			close_function = companion(function, "_close", 1, close_types);
-	char	   *call = row_call_sql(q->sink, argtype, check_query(text));
-	MemoryContext cxt = CurrentMemoryContext;
-	ResourceOwner owner = CurrentResourceOwner;
-	bool		process = true;
-
-	if (OidIsValid(open_function))
-	{
-		Datum		values[2] = {Int64GetDatum(0), Int64GetDatum(batch_id)};
-		bool		isnull;
-
-		if (SPI_execute_with_args(psprintf("SELECT %s($1, $2)", function_name(open_function)), 2, open_types, values,
-								  NULL, false, 0) != SPI_OK_SELECT)
-			elog(ERROR, "unexpected result of a query");
-		process = SPI_processed == 0 ||
-			DatumGetBool(SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1, &isnull));
-	}
-	if (process)
-	{
-		/* close is told of an error before that goes on */
-		BeginInternalSubTransaction(NULL);
-		MemoryContextSwitchTo(cxt);
-		PG_TRY();
-		{
-			SPIExecuteOptions options = {.dest = CreateDestReceiver(DestNone)};
-			int			result = SPI_execute_extended(psprintf("SELECT %s FROM (%s\n) AS q", call, text), &options);
-
-			if (result < 0)
-				elog(ERROR, "SPI_execute_extended failed: %s", SPI_result_code_string(result));
-			ReleaseCurrentSubTransaction();
-			MemoryContextSwitchTo(cxt);
-			CurrentResourceOwner = owner;
-		}
-		PG_CATCH();
-		{
-			ErrorData  *e;
-
-			MemoryContextSwitchTo(cxt);
-			e = CopyErrorData();
-			FlushErrorState();
-			RollbackAndReleaseCurrentSubTransaction();
-			MemoryContextSwitchTo(cxt);
-			CurrentResourceOwner = owner;
-			call_close(close_function, e->message);
-			ReThrowError(e);
-		}
-		PG_END_TRY();
-	}
-	call_close(close_function, NULL);
-}
-
 int64
 scdc_sink_write(const ScdcQuery *q, TupleDesc batch, Tuplestorestate *rows, int64 nrows, int64 batch_id)
 {
@@ -1445,25 +307,25 @@ scdc_sink_write(const ScdcQuery *q, TupleDesc batch, Tuplestorestate *rows, int6
 	int64		written = -1;
 
 	connect(batch, rows, nrows);
-	if (q->progress_table == NULL || !is_written(q, batch_id))
+	if (q->progress_table == NULL || !scdc_sink_is_written(q, batch_id))
 	{
 		switch (q->sink_kind)
 		{
 			case SCDC_SINK_TABLE:
-				written = nrows > 0 ? write_table(q, text) : 0;
+				written = nrows > 0 ? scdc_sink_table_write(q, text) : 0;
 				break;
 			case SCDC_SINK_BATCH_SQL:
 				write_batch_sql(q, text, batch_id);
 				break;
 			case SCDC_SINK_BATCH_FUNCTION:
-				write_batch_function(q, text, batch_id);
+				scdc_sink_function_write_batch(q, text, batch_id);
 				break;
 			case SCDC_SINK_FOREACH:
-				write_foreach(q, text, batch_id);
+				scdc_sink_function_write_rows(q, text, batch_id);
 				break;
 		}
 		if (q->progress_table)
-			note_written(q, batch_id);
+			scdc_sink_note_written(q, batch_id);
 	}
 	SPI_finish();
 	AtEOXact_GUC(true, nestlevel);
@@ -1495,27 +357,6 @@ scdc_sink_explain(const ScdcQuery *q, TupleDesc batch, Tuplestorestate *lines, T
  * descriptions
  * ---------------------------------------------------------------------
  */
-
-bool
-scdc_sink_is_foreign(const ScdcQuery *q)
-{
-	Oid			relid;
-	ListCell   *lc;
-
-	if (q->sink_kind != SCDC_SINK_TABLE)
-		return false;
-	relid = RangeVarGetRelid(sink_name(q), NoLock, true);
-	if (!OidIsValid(relid))
-		return false;
-	if (get_rel_relkind(relid) == RELKIND_FOREIGN_TABLE)
-		return true;
-	if (get_rel_relkind(relid) != RELKIND_PARTITIONED_TABLE)
-		return false;
-	foreach(lc, find_all_inheritors(relid, NoLock, NULL))
-		if (get_rel_relkind(lfirst_oid(lc)) == RELKIND_FOREIGN_TABLE)
-			return true;
-	return false;
-}
 
 char *
 scdc_sink_description(const ScdcQuery *q)

@@ -177,6 +177,36 @@ SELECT results_eq('SELECT key, id, v, n, twice, by FROM p60_rich ORDER BY key', 
 				  'defaults, generated columns, triggers, in the order of cluster_by');
 SELECT results_eq('SELECT id, v FROM p60_behind ORDER BY v, id', $$VALUES (1, 'a!'), (2, 'b!'), (3, 'c!'), (1, 'simple'), (2, 'simple'), (3, 'simple')$$, 'views, with a trigger and without');
 
+CREATE TABLE p60_identity (id int GENERATED ALWAYS AS IDENTITY PRIMARY KEY, n int, twice int GENERATED ALWAYS AS (n * 2) STORED);
+CREATE TABLE p60_identity_mirror (LIKE p60_identity INCLUDING ALL);
+SELECT stream_track('p60_identity');
+SELECT stream_start('p60 identity', 'p60_identity', sink => 'p60_identity_mirror', sink_mode => 'apply', cluster_by => '{n}') \g /dev/null
+INSERT INTO p60_identity (n) VALUES (1), (2), (3);
+UPDATE p60_identity SET n = n + 10 WHERE id = 2;
+SELECT pg_temp.done('p60 identity') \g /dev/null
+SELECT results_eq('SELECT * FROM p60_identity_mirror ORDER BY id', 'SELECT * FROM p60_identity ORDER BY id', 'identity and generated columns of a sink like the source');
+
+CREATE TABLE "p60 ""Odd"" table
+of two lines" ("q" int PRIMARY KEY, "f" text, "S" text, "a b" int, "x""y" text, "batch" int, "select" int);
+SELECT stream_track('"p60 ""Odd"" table
+of two lines"');
+INSERT INTO "p60 ""Odd"" table
+of two lines" VALUES (1, 'a', 'b', 2, 'c', 3, 4), (2, 'a', 'b', 2, 'c', 3, 4);
+UPDATE "p60 ""Odd"" table
+of two lines" SET "a b" = 5, "q" = 3 WHERE "q" = 1;
+SELECT stream_start('p60 odd', '"p60 ""Odd"" table
+of two lines"', sink => '"p60 Odd ""sink"""', sink_mode => 'apply', cluster_by => '{"a b"}', options => '{"deduplicationMode": "netChanges"}') \g /dev/null
+SELECT stream_start('p60 odd parts', '"p60 ""Odd"" table
+of two lines"', sink => '"batch"', partition_by => ARRAY['a b', 'x"y']) \g /dev/null
+SELECT pg_temp.done('p60 odd', 'p60 odd parts') \g /dev/null
+SELECT is(pg_temp.differences('TABLE "p60 ""Odd"" table
+of two lines"', 'TABLE "p60 Odd ""sink"""'), 0::bigint, 'names that need quotes');
+SELECT is(count(*), 4::bigint, 'a sink called batch') FROM public.batch;
+
+-- a query does not wait for itself
+SELECT stream_start('p60 self', 'p60_src', foreach_batch => $$SELECT stream_stop('p60 self')$$) \g /dev/null
+SELECT throws_ok($$SELECT stream_await_termination('p60 self', '60 s')$$, '25001', 'query "p60 self" has failed: query "p60 self" cannot wait for itself', 'a query that stops itself');
+
 CREATE TABLE p60_parted_src (id int PRIMARY KEY, year int, kind text);
 INSERT INTO p60_parted_src VALUES (1, 2024, 'x'), (2, 2024, 'a "odd" kind'), (3, NULL, NULL), (4, 2025, NULL), (5, 2025, repeat('ä', 100)), (6, 2025, repeat('ä', 101)), (7, NULL, 'x');
 SELECT stream_track('p60_parted_src');

@@ -15,7 +15,8 @@ DECLARE
 	hint text;
 BEGIN
 	-- those of calls before this one have nothing to do, and end
-	WHILE (SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'streamcdc job') > 8 LOOP
+	WHILE (SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'streamcdc job')
+		  > 12 + (SELECT count(*) FROM stream_queries WHERE status = 'running') LOOP
 		PERFORM pg_sleep(0.01), pg_stat_clear_snapshot();
 	END LOOP;
 	IF role_name IS NOT NULL THEN

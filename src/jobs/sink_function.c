@@ -1,0 +1,246 @@
+/*-------------------------------------------------------------------------
+ *
+ * sink_function.c
+ *	  Functions as the sink of a query: one for batches, or one for rows.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "executor/spi.h"
+#include "miscadmin.h"
+#include "parser/parse_func.h"
+#include "utils/acl.h"
+#include "utils/builtins.h"
+#include "utils/lsyscache.h"
+#include "utils/typcache.h"
+#include "utils/varlena.h"
+
+#include "jobs/sink.h"
+#include "jobs/sink_kinds.h"
+
+/* ---------------------------------------------------------------------
+ * functions
+ * ---------------------------------------------------------------------
+ */
+
+/* Can the text be a function's name? */
+static bool
+looks_like_name(const char *text)
+{
+	bool		quoted = false;
+
+	for (const char *p = text; *p; p++)
+	{
+		if (*p == '"')
+			quoted = !quoted;
+		else if (!quoted && !(isalnum((unsigned char) *p) || *p == '_' || *p == '.' || *p == '$' || IS_HIGHBIT_SET(*p)))
+			return false;
+	}
+	return !quoted && text[0] != '\0';
+}
+
+static char *
+function_name(Oid function)
+{
+	return quote_qualified_identifier(get_namespace_name(get_func_namespace(function)), get_func_name(function));
+}
+
+static void
+check_function(Oid function)
+{
+	if (pg_proc_aclcheck(function, GetUserId(), ACL_EXECUTE) != ACLCHECK_OK)
+		aclcheck_error(ACLCHECK_NO_PRIV, OBJECT_FUNCTION, get_func_name(function));
+}
+
+/* The function for single rows: of jsonb or of a composite type. */
+static Oid
+row_function(const char *name, Oid *argtype)
+{
+	List	   *names = textToQualifiedNameList(cstring_to_text(name));
+	Oid			jsonb = JSONBOID;
+	Oid			found = LookupFuncName(names, 1, &jsonb, true);
+	FuncCandidateList candidates;
+
+	if (OidIsValid(found))
+	{
+		*argtype = JSONBOID;
+		return found;
+	}
+	for (candidates = FuncnameGetCandidates(names, 1, NIL, false, false, false, true); candidates;
+		 candidates = candidates->next)
+	{
+		if (get_typtype(candidates->args[0]) == TYPTYPE_COMPOSITE)
+		{
+			*argtype = candidates->args[0];
+			return candidates->oid;
+		}
+	}
+	ereport(ERROR,
+			(errcode(ERRCODE_UNDEFINED_FUNCTION),
+			 errmsg("function %s(jsonb) does not exist", name),
+			 errhint("\"foreach\" names a function of one argument, jsonb or of a composite type.")));
+	return InvalidOid;
+}
+
+/* A companion of the function in its schema; InvalidOid if there is none. */
+static Oid
+companion(Oid function, const char *suffix, int nargs, const Oid *argtypes)
+{
+	List	   *names = list_make2(makeString(get_namespace_name(get_func_namespace(function))),
+								   makeString(psprintf("%s%s", get_func_name(function), suffix)));
+
+	return LookupFuncName(names, nargs, argtypes, true);
+}
+
+void
+scdc_sink_resolve(ScdcQuery *q)
+{
+	Oid			argtypes[2] = {INT8OID, REFCURSOROID};
+	Oid			function;
+
+	if (q->sink_kind == SCDC_SINK_FOREACH)
+	{
+		Oid			argtype;
+
+		function = row_function(q->sink, &argtype);
+		check_function(function);
+		q->sink = function_name(function);
+		return;
+	}
+	if (q->sink_kind != SCDC_SINK_BATCH_SQL || !looks_like_name(q->sink))
+		return;
+	function = LookupFuncName(textToQualifiedNameList(cstring_to_text(q->sink)), 2, argtypes, true);
+	if (!OidIsValid(function))
+		ereport(ERROR,
+				(errcode(ERRCODE_UNDEFINED_FUNCTION),
+				 errmsg("function %s(bigint, refcursor) does not exist", q->sink),
+				 errhint("\"foreach_batch\" is one or more SQL commands, or names a function (batch_id bigint, batch refcursor).")));
+	check_function(function);
+	q->sink_kind = SCDC_SINK_BATCH_FUNCTION;
+	q->sink = function_name(function);
+}
+
+/* ---------------------------------------------------------------------
+ * writing
+ * ---------------------------------------------------------------------
+ */
+
+void
+scdc_sink_function_write_batch(const ScdcQuery *q, const char *text, int64 batch_id)
+{
+	Portal		portal = SPI_cursor_open_with_args("batch", text, 0, NULL, NULL, NULL, false, 0);
+	Oid			types[2] = {INT8OID, REFCURSOROID};
+	Datum		values[2] = {Int64GetDatum(batch_id), CStringGetTextDatum("batch")};
+
+	if (portal == NULL)
+		elog(ERROR, "could not open a cursor: %s", SPI_result_code_string(SPI_result));
+	if (SPI_execute_with_args(psprintf("SELECT %s($1, $2)", q->sink), 2, types, values, NULL, false, 0) < 0)
+		elog(ERROR, "SPI_execute_with_args failed");
+	portal = SPI_cursor_find("batch");
+	if (portal)
+		SPI_cursor_close(portal);
+}
+
+/* The call of a row function, over rows called q. */
+static char *
+row_call_sql(const char *function, Oid argtype, TupleDesc columns)
+{
+	TupleDesc	row;
+	StringInfoData s;
+	bool		first = true;
+
+	if (argtype == JSONBOID)
+		return psprintf("%s(pg_catalog.to_jsonb(q))", function);
+	row = lookup_rowtype_tupdesc(argtype, -1);
+	initStringInfo(&s);
+	appendStringInfo(&s, "%s(ROW(", function);
+	for (int i = 0; i < row->natts; i++)
+	{
+		Form_pg_attribute att = TupleDescAttr(row, i);
+
+		if (att->attisdropped)
+			continue;
+		if (scdc_sink_find_column(columns, NameStr(att->attname)) >= 0)
+			appendStringInfo(&s, "%sq.%s", first ? "" : ", ", quote_identifier(NameStr(att->attname)));
+		else
+			appendStringInfo(&s, "%sNULL", first ? "" : ", ");
+		first = false;
+	}
+	ReleaseTupleDesc(row);
+	appendStringInfo(&s, ")::%s)", format_type_extended(argtype, -1, FORMAT_TYPE_FORCE_QUALIFY));
+	return s.data;
+}
+
+static void
+call_close(Oid close_function, const char *error)
+{
+	Oid			type = TEXTOID;
+	Datum		value = error ? CStringGetTextDatum(error) : (Datum) 0;
+	char		null = error ? ' ' : 'n';
+
+	if (OidIsValid(close_function) &&
+		SPI_execute_with_args(psprintf("SELECT %s($1)", function_name(close_function)), 1, &type, &value, &null,
+							  false, 0) < 0)
+		elog(ERROR, "SPI_execute_with_args failed");
+}
+
+/* ForeachWriter: open, process each row unless open said false, close. */
+void
+scdc_sink_function_write_rows(const ScdcQuery *q, const char *text, int64 batch_id)
+{
+	Oid			argtype;
+	Oid			function = row_function(q->sink, &argtype);
+	Oid			open_types[2] = {INT8OID, INT8OID};
+	Oid			close_types[1] = {TEXTOID};
+	Oid			open_function = companion(function, "_open", 2, open_types);
+	Oid			close_function = companion(function, "_close", 1, close_types);
+	char	   *call = row_call_sql(q->sink, argtype, scdc_sink_query_columns(text));
+	MemoryContext cxt = CurrentMemoryContext;
+	ResourceOwner owner = CurrentResourceOwner;
+	bool		process = true;
+
+	if (OidIsValid(open_function))
+	{
+		Datum		values[2] = {Int64GetDatum(0), Int64GetDatum(batch_id)};
+		bool		isnull;
+
+		if (SPI_execute_with_args(psprintf("SELECT %s($1, $2)", function_name(open_function)), 2, open_types, values,
+								  NULL, false, 0) != SPI_OK_SELECT)
+			elog(ERROR, "unexpected result of a query");
+		process = SPI_processed == 0 ||
+			DatumGetBool(SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1, &isnull));
+	}
+	if (process)
+	{
+		/* close is told of an error before that goes on */
+		BeginInternalSubTransaction(NULL);
+		MemoryContextSwitchTo(cxt);
+		PG_TRY();
+		{
+			SPIExecuteOptions options = {.dest = CreateDestReceiver(DestNone)};
+			int			result = SPI_execute_extended(psprintf("SELECT %s FROM (%s\n) AS q", call, text), &options);
+
+			if (result < 0)
+				elog(ERROR, "SPI_execute_extended failed: %s", SPI_result_code_string(result));
+			ReleaseCurrentSubTransaction();
+			MemoryContextSwitchTo(cxt);
+			CurrentResourceOwner = owner;
+		}
+		PG_CATCH();
+		{
+			ErrorData  *e;
+
+			MemoryContextSwitchTo(cxt);
+			e = CopyErrorData();
+			FlushErrorState();
+			RollbackAndReleaseCurrentSubTransaction();
+			MemoryContextSwitchTo(cxt);
+			CurrentResourceOwner = owner;
+			call_close(close_function, e->message);
+			ReThrowError(e);
+		}
+		PG_END_TRY();
+	}
+	call_close(close_function, NULL);
+}

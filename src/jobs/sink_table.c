@@ -1,0 +1,951 @@
+/*-------------------------------------------------------------------------
+ *
+ * sink_table.c
+ *	  A relation as the sink of a query.
+ *
+ * What is written is an ordinary INSERT over the query's text, which stands in
+ * parentheses with a line end behind it, since it may end in a comment.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/relation.h"
+#include "catalog/catalog.h"
+#include "catalog/partition.h"
+#include "catalog/pg_inherits.h"
+#include "catalog/pg_operator.h"
+#include "commands/defrem.h"
+#include "executor/spi.h"
+#include "foreign/foreign.h"
+#include "miscadmin.h"
+#include "parser/parse_func.h"
+#include "parser/parsetree.h"
+#include "partitioning/partbounds.h"
+#include "partitioning/partdesc.h"
+#include "utils/acl.h"
+#include "utils/builtins.h"
+#include "utils/lsyscache.h"
+#include "utils/partcache.h"
+#include "utils/rls.h"
+#include "utils/ruleutils.h"
+#include "utils/syscache.h"
+#include "utils/typcache.h"
+#include "utils/varlena.h"
+
+#include "jobs/sink.h"
+#include "jobs/sink_kinds.h"
+#include "log/schema.h"
+
+/* ---------------------------------------------------------------------
+ * relations
+ * ---------------------------------------------------------------------
+ */
+
+static bool
+is_metadata(const char *column)
+{
+	return strcmp(column, "_change_type") == 0 || strcmp(column, "_commit_version") == 0 ||
+		strcmp(column, "_commit_timestamp") == 0;
+}
+
+int
+scdc_sink_find_column(TupleDesc desc, const char *name)
+{
+	for (int i = 0; i < desc->natts; i++)
+		if (!TupleDescAttr(desc, i)->attisdropped && strcmp(NameStr(TupleDescAttr(desc, i)->attname), name) == 0)
+			return i;
+	return -1;
+}
+
+static void
+check_columns_exist(List *names, TupleDesc desc, const char *what)
+{
+	ListCell   *lc;
+
+	foreach(lc, names)
+		if (scdc_sink_find_column(desc, lfirst(lc)) < 0)
+			ereport(ERROR,
+					(errcode(ERRCODE_UNDEFINED_COLUMN),
+					 errmsg("column \"%s\" of \"%s\" is not a column of the query", (char *) lfirst(lc), what)));
+}
+
+static void
+add_list(StringInfo s, const char *prefix, List *names)
+{
+	ListCell   *lc;
+
+	foreach(lc, names)
+		appendStringInfo(s, "%s%s%s", foreach_current_index(lc) > 0 ? ", " : "", prefix, quote_identifier(lfirst(lc)));
+}
+
+static bool
+is_key(const ScdcQuery *q, const char *column)
+{
+	for (int i = 0; i < q->nkeys; i++)
+		if (strcmp(column, q->keys[i]) == 0)
+			return true;
+	return false;
+}
+
+static List *
+key_list(const ScdcQuery *q)
+{
+	List	   *keys = NIL;
+
+	for (int i = 0; i < q->nkeys; i++)
+		keys = lappend(keys, q->keys[i]);
+	return keys;
+}
+
+static char *
+qualified_name(Oid relid)
+{
+	return quote_qualified_identifier(get_namespace_name(get_rel_namespace(relid)), get_rel_name(relid));
+}
+
+static void
+run(const char *sql)
+{
+	int			result = SPI_execute(sql, false, 0);
+
+	if (result < 0)
+		elog(ERROR, "SPI_execute failed: %s", SPI_result_code_string(result));
+}
+
+/* Is the column part of the row identity, and never NULL in the source? */
+static bool
+is_not_null_key(const ScdcQuery *q, const char *column)
+{
+	HeapTuple	tuple;
+	bool		result;
+
+	if (!is_key(q, column))
+		return false;
+	tuple = SearchSysCacheAttName(q->source_relid, column);
+	result = HeapTupleIsValid(tuple) && ((Form_pg_attribute) GETSTRUCT(tuple))->attnotnull;
+	if (HeapTupleIsValid(tuple))
+		ReleaseSysCache(tuple);
+	return result;
+}
+
+/* Makes the sink, with the query's columns; mirrors leave the metadata columns out. */
+static void
+create_sink(ScdcQuery *q, RangeVar *rv, TupleDesc columns)
+{
+	Oid			nsp = RangeVarGetCreationNamespace(rv);
+	char	   *name = quote_qualified_identifier(get_namespace_name(nsp), rv->relname);
+	StringInfoData s;
+	bool		first = true;
+
+	initStringInfo(&s);
+	appendStringInfo(&s, "CREATE TABLE %s (", name);
+	for (int i = 0; i < columns->natts; i++)
+	{
+		Form_pg_attribute att = TupleDescAttr(columns, i);
+
+		if (q->apply && is_metadata(NameStr(att->attname)))
+			continue;
+		if (att->atttypid == UNKNOWNOID || get_typtype(att->atttypid) == TYPTYPE_PSEUDO)
+			ereport(ERROR,
+					(errcode(ERRCODE_INVALID_TABLE_DEFINITION),
+					 errmsg("column \"%s\" has pseudo-type %s", NameStr(att->attname), format_type_be(att->atttypid))));
+		appendStringInfo(&s, "%s%s %s", first ? "" : ", ", quote_identifier(NameStr(att->attname)),
+						 format_type_with_typemod(att->atttypid, att->atttypmod));
+		if (OidIsValid(att->attcollation) && att->attcollation != get_typcollation(att->atttypid))
+			appendStringInfo(&s, " COLLATE %s",
+							 generate_collation_name(att->attcollation));
+		if (q->apply && is_not_null_key(q, NameStr(att->attname)))
+			appendStringInfoString(&s, " NOT NULL");
+		first = false;
+	}
+	appendStringInfoChar(&s, ')');
+	if (q->partition_by)
+		appendStringInfo(&s, " PARTITION BY LIST (%s)", quote_identifier(linitial(q->partition_by)));
+	run(s.data);
+
+	if (q->apply)
+	{
+		resetStringInfo(&s);
+		appendStringInfo(&s, "CREATE UNIQUE INDEX ON %s (", name);
+		add_list(&s, "", key_list(q));
+		appendStringInfoString(&s, ") NULLS NOT DISTINCT");
+		run(s.data);
+	}
+	if (q->cluster_by)
+	{
+		resetStringInfo(&s);
+		appendStringInfo(&s, "CREATE INDEX ON %s USING brin (", name);
+		add_list(&s, "", q->cluster_by);
+		appendStringInfoChar(&s, ')');
+		run(s.data);
+	}
+}
+
+static void
+check_sink_kind(const ScdcQuery *q, Oid relid)
+{
+	char		relkind = get_rel_relkind(relid);
+	const char *name = get_rel_name(relid);
+
+	if (relkind != RELKIND_RELATION && relkind != RELKIND_PARTITIONED_TABLE && relkind != RELKIND_VIEW &&
+		relkind != RELKIND_FOREIGN_TABLE)
+		ereport(ERROR,
+				(errcode(ERRCODE_WRONG_OBJECT_TYPE),
+				 errmsg("\"%s\" cannot be a sink", name),
+				 errdetail_relkind_not_supported(relkind)));
+	if (get_rel_namespace(relid) == get_namespace_oid("streamcdc", true) ||
+		IsCatalogNamespace(get_rel_namespace(relid)))
+		ereport(ERROR,
+				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+				 errmsg("\"%s\" cannot be a sink", name),
+				 errdetail("It belongs to the system or to streamcdc.")));
+	if (get_rel_persistence(relid) == RELPERSISTENCE_TEMP)
+		ereport(ERROR,
+				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+				 errmsg("temporary table \"%s\" cannot be a sink", name)));
+}
+
+static void
+check_right(Oid relid, AclMode right)
+{
+	if (pg_class_aclcheck(relid, GetUserId(), right) != ACLCHECK_OK &&
+		((right & ACL_DELETE) || pg_attribute_aclcheck_all(relid, GetUserId(), right, ACLMASK_ANY) != ACLCHECK_OK))
+		aclcheck_error(ACLCHECK_NO_PRIV, get_relkind_objtype(get_rel_relkind(relid)), get_rel_name(relid));
+}
+
+static void
+check_rights(const ScdcQuery *q, Oid relid)
+{
+	check_right(relid, ACL_INSERT);
+	if (q->apply)
+	{
+		check_right(relid, ACL_SELECT);
+		check_right(relid, ACL_UPDATE);
+		check_right(relid, ACL_DELETE);
+		/* true: report as enabled even if row_security is off */
+		if (check_enable_rls(relid, InvalidOid, true) == RLS_ENABLED)
+			ereport(ERROR,
+					(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
+					 errmsg("table \"%s\" cannot be made a mirror", get_rel_name(relid)),
+					 errdetail("Row-level security applies to you on it, and may hide rows that have to change.")));
+	}
+}
+
+/* Columns of the sink that the new ones of the query were missing in. */
+static void
+merge_schema(Oid relid, TupleDesc columns)
+{
+	Relation	rel = relation_open(relid, AccessShareLock);
+	char	   *name = quote_qualified_identifier(get_namespace_name(RelationGetNamespace(rel)),
+												  RelationGetRelationName(rel));
+	StringInfoData s;
+
+	initStringInfo(&s);
+	for (int i = 0; i < columns->natts; i++)
+	{
+		Form_pg_attribute att = TupleDescAttr(columns, i);
+
+		if (scdc_sink_find_column(RelationGetDescr(rel), NameStr(att->attname)) < 0 && !is_metadata(NameStr(att->attname)))
+			appendStringInfo(&s, "ALTER TABLE %s ADD COLUMN %s %s;", name, quote_identifier(NameStr(att->attname)),
+							 format_type_with_typemod(att->atttypid, att->atttypmod));
+	}
+	relation_close(rel, NoLock);
+	if (s.len > 0)
+		run(s.data);
+}
+
+/* What is written: names of the query's columns that go into the sink. */
+static List *
+written_columns(const ScdcQuery *q, TupleDesc columns, TupleDesc sink)
+{
+	List	   *result = NIL;
+
+	for (int i = 0; i < columns->natts; i++)
+	{
+		char	   *name = NameStr(TupleDescAttr(columns, i)->attname);
+
+		int			at = scdc_sink_find_column(sink, name);
+
+		if (q->apply && is_metadata(name) && at < 0)
+			continue;
+		if (at >= 0 && TupleDescAttr(sink, at)->attgenerated)
+			continue;			/* the sink makes it itself */
+		result = lappend(result, pstrdup(name));
+	}
+	return result;
+}
+
+/* What the query must have for a mirror. */
+static void
+check_mirror_query(const ScdcQuery *q, TupleDesc columns)
+{
+	for (int i = 0; i < q->nkeys; i++)
+		if (scdc_sink_find_column(columns, q->keys[i]) < 0)
+			ereport(ERROR,
+					(errcode(ERRCODE_UNDEFINED_COLUMN),
+					 errmsg("column \"%s\" of the row identity is missing in the query", q->keys[i]),
+					 errhint("sink_mode \"apply\" finds the sink's rows by it.")));
+	if (scdc_sink_find_column(columns, "_change_type") < 0 || scdc_sink_find_column(columns, "_commit_version") < 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_UNDEFINED_COLUMN),
+				 errmsg("column \"%s\" is missing in the query",
+						scdc_sink_find_column(columns, "_change_type") < 0 ? "_change_type" : "_commit_version"),
+				 errhint("sink_mode \"apply\" needs it to tell what to do with a row.")));
+}
+
+/* A mirror's rows are found by the source's row identity. */
+static void
+check_mirror(const ScdcQuery *q, Relation sink)
+{
+	AttrNumber	attnums[INDEX_MAX_KEYS];
+
+	for (int i = 0; i < q->nkeys; i++)
+	{
+		int			at = scdc_sink_find_column(RelationGetDescr(sink), q->keys[i]);
+
+		if (at < 0)
+			ereport(ERROR,
+					(errcode(ERRCODE_UNDEFINED_COLUMN),
+					 errmsg("column \"%s\" of the row identity is missing in the sink", q->keys[i]),
+					 errhint("sink_mode \"apply\" finds the sink's rows by it.")));
+		attnums[i] = at + 1;
+	}
+	if (sink->rd_rel->relkind != RELKIND_FOREIGN_TABLE && sink->rd_rel->relkind != RELKIND_VIEW &&
+		!OidIsValid(scdc_identity_index(sink, attnums, q->nkeys)))
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_COLUMN_REFERENCE),
+				 errmsg("sink \"%s\" has no unique index on the row identity of the source", RelationGetRelationName(sink)),
+				 errhint("sink_mode \"apply\" needs one.")));
+}
+
+/* ---------------------------------------------------------------------
+ * SQL
+ * ---------------------------------------------------------------------
+ */
+
+static char *
+append_sql(const ScdcQuery *q, const char *text, List *columns)
+{
+	StringInfoData s;
+
+	initStringInfo(&s);
+	appendStringInfo(&s, "INSERT INTO %s (", q->sink);
+	add_list(&s, "", columns);
+	appendStringInfoString(&s, ") OVERRIDING SYSTEM VALUE SELECT ");
+	add_list(&s, "q.", columns);
+	appendStringInfo(&s, " FROM (%s\n) AS q", text);
+	if (q->cluster_by)
+	{
+		appendStringInfoString(&s, " ORDER BY ");
+		add_list(&s, "q.", q->cluster_by);
+	}
+	return s.data;
+}
+
+/* Nothing that we write may depend on operators that the search_path finds. */
+#define GONE \
+	"(q._change_type OPERATOR(pg_catalog.=) 'delete' OR q._change_type OPERATOR(pg_catalog.=) 'update_preimage')"
+
+/* The equality of a type, by name. */
+static char *
+equality_sql(Oid type)
+{
+	TypeCacheEntry *cache = lookup_type_cache(type, TYPECACHE_EQ_OPR);
+	HeapTuple	tuple;
+	Form_pg_operator form;
+	char	   *result;
+
+	if (!OidIsValid(cache->eq_opr))
+		ereport(ERROR,
+				(errcode(ERRCODE_UNDEFINED_FUNCTION),
+				 errmsg("could not identify an equality operator for type %s", format_type_be(type))));
+	tuple = SearchSysCache1(OPEROID, ObjectIdGetDatum(cache->eq_opr));
+	if (!HeapTupleIsValid(tuple))
+		elog(ERROR, "cache lookup failed for operator %u", cache->eq_opr);
+	form = (Form_pg_operator) GETSTRUCT(tuple);
+	result = psprintf("OPERATOR(%s.%s)", quote_identifier(get_namespace_name(form->oprnamespace)), NameStr(form->oprname));
+	ReleaseSysCache(tuple);
+	return result;
+}
+
+/* The last row of each identity, and whether that is gone. */
+static char *
+last_rows_sql(const ScdcQuery *q, const char *text)
+{
+	StringInfoData s;
+
+	initStringInfo(&s);
+	appendStringInfoString(&s, "(SELECT DISTINCT ON (");
+	add_list(&s, "q.", key_list(q));
+	appendStringInfoString(&s, ") q.*, " GONE " AS \"-gone\" FROM "
+						   "(SELECT q.*, pg_catalog.row_number() OVER () AS \"-n\" FROM (");
+	appendStringInfo(&s, "%s\n) AS q) AS q ORDER BY ", text);
+	add_list(&s, "q.", key_list(q));
+	appendStringInfoString(&s, ", q._commit_version DESC, " GONE ", \"-n\" DESC)");
+	return s.data;
+}
+
+/* A condition that two rows are of one identity. */
+static char *
+same_key_sql(const ScdcQuery *q, TupleDesc sink)
+{
+	StringInfoData s;
+
+	initStringInfo(&s);
+	for (int i = 0; i < q->nkeys; i++)
+	{
+		Form_pg_attribute att = TupleDescAttr(sink, scdc_sink_find_column(sink, q->keys[i]));
+		const char *key = quote_identifier(q->keys[i]);
+		const char *equal = equality_sql(att->atttypid);
+
+		/* an index can serve the first form only */
+		appendStringInfoString(&s, i > 0 ? " AND " : "");
+		if (att->attnotnull)
+			appendStringInfo(&s, "s.%s %s f.%s", key, equal, key);
+		else
+			appendStringInfo(&s, "(s.%s %s f.%s OR (s.%s IS NULL AND f.%s IS NULL))", key, equal, key, key, key);
+	}
+	return s.data;
+}
+
+static List *
+without_keys(const ScdcQuery *q, List *columns)
+{
+	List	   *result = NIL;
+	ListCell   *lc;
+
+	foreach(lc, columns)
+		if (!is_key(q, lfirst(lc)))
+			result = lappend(result, lfirst(lc));
+	return result;
+}
+
+static char *
+set_sql(List *columns, const char *from)
+{
+	StringInfoData s;
+	ListCell   *lc;
+
+	initStringInfo(&s);
+	foreach(lc, columns)
+		appendStringInfo(&s, "%s%s = %s.%s", foreach_current_index(lc) > 0 ? ", " : "", quote_identifier(lfirst(lc)),
+						 from, quote_identifier(lfirst(lc)));
+	return s.data;
+}
+
+typedef enum ScdcApplyWay
+{
+	SCDC_APPLY_UPSERT,			/* INSERT ... ON CONFLICT */
+	SCDC_APPLY_UPDATE,			/* UPDATE, then INSERT what is not there */
+	SCDC_APPLY_REPLACE			/* DELETE, then INSERT */
+} ScdcApplyWay;
+
+/*
+ * Commands that make the sink equal the source: rows that are gone first, so
+ * that what takes their place in another unique index of the sink finds room.
+ */
+static List *
+apply_sql(const ScdcQuery *q, const char *text, List *columns, TupleDesc sink, ScdcApplyWay way)
+{
+	char	   *rows = last_rows_sql(q, text);
+	char	   *same = same_key_sql(q, sink);
+	List	   *others = without_keys(q, columns);
+	StringInfoData s;
+	List	   *result;
+
+	result = list_make1(psprintf("DELETE FROM %s AS s USING %s AS f WHERE %s%s", q->sink, rows,
+								 way == SCDC_APPLY_REPLACE ? "" : "f.\"-gone\" AND ", same));
+	initStringInfo(&s);
+	if (way == SCDC_APPLY_UPDATE && others)
+		result = lappend(result, psprintf("UPDATE %s AS s SET %s FROM %s AS f WHERE NOT f.\"-gone\" AND %s",
+										  q->sink, set_sql(others, "f"), rows, same));
+	appendStringInfo(&s, "INSERT INTO %s (", q->sink);
+	add_list(&s, "", columns);
+	appendStringInfoString(&s, ") OVERRIDING SYSTEM VALUE SELECT ");
+	add_list(&s, "f.", columns);
+	appendStringInfo(&s, " FROM %s AS f WHERE NOT f.\"-gone\"", rows);
+	if (way == SCDC_APPLY_UPDATE)
+		appendStringInfo(&s, " AND NOT EXISTS (SELECT FROM %s AS s WHERE %s)", q->sink, same);
+	if (q->cluster_by)
+	{
+		appendStringInfoString(&s, " ORDER BY ");
+		add_list(&s, "f.", q->cluster_by);
+	}
+	if (way == SCDC_APPLY_UPSERT)
+	{
+		appendStringInfoString(&s, " ON CONFLICT (");
+		add_list(&s, "", key_list(q));
+		appendStringInfoChar(&s, ')');
+		if (others)
+			appendStringInfo(&s, " DO UPDATE SET %s", set_sql(others, "excluded"));
+		else
+			appendStringInfoString(&s, " DO NOTHING");
+	}
+	return lappend(result, s.data);
+}
+
+/* Can ON CONFLICT find the sink's rows: is its index immediate, and does NULL equal NULL there? */
+static bool
+can_be_arbiter(const ScdcQuery *q, Relation sink)
+{
+	AttrNumber	attnums[INDEX_MAX_KEYS];
+	HeapTuple	tuple;
+	bool		not_null = true;
+	bool		result;
+
+	if (sink->rd_rel->relkind != RELKIND_RELATION && sink->rd_rel->relkind != RELKIND_PARTITIONED_TABLE)
+		return false;
+	for (int i = 0; i < q->nkeys; i++)
+	{
+		attnums[i] = scdc_sink_find_column(RelationGetDescr(sink), q->keys[i]) + 1;
+		not_null &= TupleDescAttr(RelationGetDescr(sink), attnums[i] - 1)->attnotnull;
+	}
+	tuple = SearchSysCache1(INDEXRELID, ObjectIdGetDatum(scdc_identity_index(sink, attnums, q->nkeys)));
+	if (!HeapTupleIsValid(tuple))
+		return false;
+	result = ((Form_pg_index) GETSTRUCT(tuple))->indimmediate &&
+		(not_null || ((Form_pg_index) GETSTRUCT(tuple))->indnullsnotdistinct);
+	ReleaseSysCache(tuple);
+	return result;
+}
+
+/* What writes a batch into the sink; the sink is open. */
+static List *
+sink_sql(const ScdcQuery *q, const char *text, TupleDesc columns, Relation sink, bool replace)
+{
+	List	   *written = written_columns(q, columns, RelationGetDescr(sink));
+
+	if (!q->apply)
+		return list_make1(append_sql(q, text, written));
+	return apply_sql(q, text, written, RelationGetDescr(sink), replace ? SCDC_APPLY_REPLACE :
+					 can_be_arbiter(q, sink) ? SCDC_APPLY_UPSERT : SCDC_APPLY_UPDATE);
+}
+
+static RangeVar *
+sink_name(const ScdcQuery *q)
+{
+	return makeRangeVarFromNameList(textToQualifiedNameList(cstring_to_text(q->sink)));
+}
+
+/* ---------------------------------------------------------------------
+ * checking
+ * ---------------------------------------------------------------------
+ */
+
+void
+scdc_sink_qualify(ScdcQuery *q)
+{
+	RangeVar   *rv;
+	Oid			relid;
+
+	if (q->sink_kind != SCDC_SINK_TABLE)
+		return;
+	rv = sink_name(q);
+	relid = RangeVarGetRelid(rv, NoLock, true);
+	q->sink = quote_qualified_identifier(get_namespace_name(OidIsValid(relid) ? get_rel_namespace(relid) :
+															RangeVarGetCreationNamespace(rv)), rv->relname);
+}
+
+/*
+ * The sink runs its triggers and defaults as whoever writes into it.  For an
+ * ordinary owner that is the rule with any INSERT; a superuser's query would
+ * give the server away to the sink's owner (reliability 8.1).
+ */
+static void
+check_sink_owner(const ScdcQuery *q, Oid relid)
+{
+	HeapTuple	tuple = SearchSysCache1(RELOID, ObjectIdGetDatum(relid));
+	Oid			owner;
+
+	if (!HeapTupleIsValid(tuple))
+		elog(ERROR, "cache lookup failed for relation %u", relid);
+	owner = ((Form_pg_class) GETSTRUCT(tuple))->relowner;
+	ReleaseSysCache(tuple);
+	if (superuser_arg(q->owner) && !superuser_arg(owner))
+		ereport(ERROR,
+				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
+				 errmsg("sink \"%s\" does not belong to a superuser", get_rel_name(relid)),
+				 errdetail("Its owner's triggers and defaults would run with the rights of superuser \"%s\".",
+						   GetUserNameFromId(q->owner, true)),
+				 errhint("Start the query as role \"%s\".", GetUserNameFromId(owner, true))));
+}
+
+/* What holds for all that a command writes into: the sink, its parts, and the table behind it if it is a view. */
+static void
+check_target(const ScdcQuery *q, Oid relid)
+{
+	ListCell   *lc;
+
+	foreach(lc, find_all_inheritors(relid, AccessShareLock, NULL))
+	{
+		Oid			part = lfirst_oid(lc);
+
+		if (part == q->source_relid)
+			ereport(ERROR,
+					(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+					 errmsg("sink \"%s\" is the source of the query", get_rel_name(part))));
+		check_sink_owner(q, part);
+	}
+	if (get_rel_relispartition(relid))
+		foreach(lc, get_partition_ancestors(relid))
+			if (lfirst_oid(lc) == q->source_relid)
+				ereport(ERROR,
+						(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+						 errmsg("sink \"%s\" is a part of the source of the query", get_rel_name(relid))));
+}
+
+/* Analyses a command that writes; checks what it comes to write into.  Inside SPI, with "batch" registered. */
+static void
+check_command(const ScdcQuery *q, const char *command)
+{
+	SPIPlanPtr	plan = SPI_prepare(command, 0, NULL);
+	CachedPlanSource *source;
+	ListCell   *lc;
+
+	if (plan == NULL)
+		elog(ERROR, "SPI_prepare failed: %s", SPI_result_code_string(SPI_result));
+	source = linitial(SPI_plan_get_plan_sources(plan));
+	foreach(lc, source->query_list)
+	{
+		Query	   *query = lfirst_node(Query, lc);
+
+		if (query->resultRelation > 0)
+			check_target(q, rt_fetch(query->resultRelation, query->rtable)->relid);
+	}
+}
+
+/* The columns by which a batch that was written elsewhere is known there. */
+static void
+check_progress_table(const ScdcQuery *q, Oid sink)
+{
+	Oid			relid;
+
+	if (q->progress_table == NULL)
+		return;
+	if (get_rel_relkind(sink) != RELKIND_FOREIGN_TABLE)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("sink option \"progressTable\" is for foreign tables"),
+				 errdetail("\"%s\" is none; a sink in this database is exactly once without it.", get_rel_name(sink))));
+	relid = RangeVarGetRelid(makeRangeVarFromNameList(textToQualifiedNameList(cstring_to_text(q->progress_table))),
+							 AccessShareLock, false);
+	if (get_rel_relkind(relid) != RELKIND_FOREIGN_TABLE ||
+		GetForeignTable(relid)->serverid != GetForeignTable(sink)->serverid)
+		ereport(ERROR,
+				(errcode(ERRCODE_WRONG_OBJECT_TYPE),
+				 errmsg("progress table \"%s\" is not a foreign table on the server of the sink", get_rel_name(relid)),
+				 errdetail("Rows and progress must be one transaction of that server.")));
+	if (get_attnum(relid, "query_id") == InvalidAttrNumber || get_attnum(relid, "batch_id") == InvalidAttrNumber)
+		ereport(ERROR,
+				(errcode(ERRCODE_UNDEFINED_COLUMN),
+				 errmsg("progress table \"%s\" needs the columns \"query_id\" and \"batch_id\"", get_rel_name(relid)),
+				 errhint("Make it like (query_id uuid, batch_id bigint) on both servers.")));
+	check_right(relid, ACL_INSERT);
+	check_right(relid, ACL_SELECT);
+	check_right(relid, ACL_DELETE);
+}
+
+void
+scdc_sink_table_check(ScdcQuery *q, const char *text, TupleDesc columns, bool create)
+{
+	RangeVar   *rv = sink_name(q);
+	Oid			relid = RangeVarGetRelid(rv, AccessShareLock, true);
+	Relation	sink;
+	ListCell   *lc;
+
+	check_columns_exist(q->partition_by, columns, "partition_by");
+	check_columns_exist(q->cluster_by, columns, "cluster_by");
+	if (q->apply)
+		check_mirror_query(q, columns);
+	if (!OidIsValid(relid))
+	{
+		if (!create)
+			ereport(ERROR,
+					(errcode(ERRCODE_UNDEFINED_TABLE),
+					 errmsg("sink \"%s\" does not exist", q->sink),
+					 errhint("Make it again, or drop the query with stream_drop.")));
+		create_sink(q, rv, columns);
+		relid = RangeVarGetRelid(rv, AccessShareLock, false);
+	}
+	else if (create && q->partition_by)
+	{
+		ereport(NOTICE,
+				(errmsg("sink \"%s\" exists, \"partition_by\" is ignored", get_rel_name(relid))));
+		q->partition_by = NIL;
+	}
+	check_sink_kind(q, relid);
+	check_target(q, relid);
+	check_rights(q, relid);
+	check_progress_table(q, relid);
+	if (q->progress_table)
+		q->progress_table = qualified_name(RangeVarGetRelid(makeRangeVarFromNameList(textToQualifiedNameList(cstring_to_text(q->progress_table))),
+															AccessShareLock, false));
+	q->sink = quote_qualified_identifier(get_namespace_name(get_rel_namespace(relid)), get_rel_name(relid));
+	if (create && get_rel_persistence(relid) == RELPERSISTENCE_UNLOGGED)
+		ereport(NOTICE,
+				(errmsg("sink \"%s\" is unlogged", get_rel_name(relid)),
+				 errdetail("Rows that it loses in a crash are not written again.")));
+	if (q->merge_schema)
+		merge_schema(relid, columns);
+
+	sink = relation_open(relid, AccessShareLock);
+	if (q->apply)
+		check_mirror(q, sink);
+	foreach(lc, sink_sql(q, text, columns, sink, false))
+		check_command(q, lfirst(lc));
+	relation_close(sink, NoLock);
+}
+
+/* ---------------------------------------------------------------------
+ * writing
+ * ---------------------------------------------------------------------
+ */
+
+/* Name of a new partition: the parent's and the value, as far as that can be read. */
+static char *
+partition_name(Oid parent, const char *value)
+{
+	char	   *readable = value ? pstrdup(value) : pstrdup("null");
+
+	for (char *p = readable; *p; p++)
+		if (!isalnum((unsigned char) *p) && !IS_HIGHBIT_SET(*p))
+			*p = '_';
+	for (int n = 0;; n++)
+	{
+		char	   *name = makeObjectName(get_rel_name(parent), readable, n > 0 ? psprintf("%d", n) : NULL);
+
+		if (!OidIsValid(get_relname_relid(name, get_rel_namespace(parent))))
+			return name;
+	}
+}
+
+/* The partition for a value; InvalidOid if there is none. */
+static Oid
+find_partition(Oid parent, Oid type, Datum value, bool isnull)
+{
+	Relation	rel = relation_open(parent, AccessShareLock);
+	PartitionKey key = RelationGetPartitionKey(rel);
+	PartitionDesc parts = RelationGetPartitionDesc(rel, false);
+	PartitionBoundInfo bounds = parts->boundinfo;
+	Oid			result = InvalidOid;
+	int			n = -1;
+
+	if (key == NULL || key->strategy != PARTITION_STRATEGY_LIST || key->parttypid[0] != type)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("\"%s\" is not partitioned by a list of values of this type any more", RelationGetRelationName(rel)),
+				 errdetail("The query makes its partitions.")));
+	if (parts->nparts > 0)
+	{
+		if (isnull)
+			n = bounds->null_index;
+		else
+		{
+			bool		equal;
+			int			at = partition_list_bsearch(key->partsupfunc, key->partcollation, bounds, value, &equal);
+
+			if (at >= 0 && equal)
+				n = bounds->indexes[at];
+		}
+		if (n < 0)
+			n = bounds->default_index;
+		if (n >= 0)
+			result = parts->oids[n];
+	}
+	relation_close(rel, NoLock);
+	return result;
+}
+
+/* Makes the partitions that the rows need, level by level. */
+static void
+make_partitions(const ScdcQuery *q, const char *text, Oid sink)
+{
+	int			levels = list_length(q->partition_by);
+	StringInfoData s;
+	uint64		n;
+	SPITupleTable *table;
+	ListCell   *lc;
+
+	initStringInfo(&s);
+	appendStringInfoString(&s, "SELECT DISTINCT ");
+	foreach(lc, q->partition_by)
+		appendStringInfo(&s, "%sq.%s", foreach_current_index(lc) > 0 ? ", " : "", quote_identifier(lfirst(lc)));
+	appendStringInfo(&s, " FROM (%s\n) AS q", text);
+	if (SPI_execute(s.data, false, 0) != SPI_OK_SELECT)
+		elog(ERROR, "unexpected result of a query");
+	n = SPI_processed;
+	table = SPI_tuptable;
+
+	for (uint64 i = 0; i < n; i++)
+	{
+		Oid			parent = sink;
+
+		for (int level = 0; level < levels; level++)
+		{
+			bool		isnull;
+			Datum		value = SPI_getbinval(table->vals[i], table->tupdesc, level + 1, &isnull);
+			Oid			part = find_partition(parent, SPI_gettypeid(table->tupdesc, level + 1), value, isnull);
+
+			if (!OidIsValid(part))
+			{
+				char	   *shown = SPI_getvalue(table->vals[i], table->tupdesc, level + 1);
+				char	   *name = partition_name(parent, shown);
+				Oid			nsp = get_rel_namespace(parent);
+
+				resetStringInfo(&s);
+				appendStringInfo(&s, "CREATE TABLE %s PARTITION OF %s FOR VALUES IN (%s)",
+								 quote_qualified_identifier(get_namespace_name(nsp), name), qualified_name(parent),
+								 shown ? quote_literal_cstr(shown) : "NULL");
+				if (level + 1 < levels)
+					appendStringInfo(&s, " PARTITION BY LIST (%s)",
+									 quote_identifier(list_nth(q->partition_by, level + 1)));
+				run(s.data);
+				CommandCounterIncrement();
+				part = get_relname_relid(name, nsp);
+			}
+			if (get_rel_relkind(part) != RELKIND_PARTITIONED_TABLE)
+				break;
+			parent = part;
+		}
+	}
+	SPI_freetuptable(table);
+}
+
+/* Was this batch written to the other server before, and only our side of it lost? */
+bool
+scdc_sink_is_written(const ScdcQuery *q, int64 batch_id)
+{
+	Oid			types[2] = {TEXTOID, INT8OID};
+	Datum		values[2] = {CStringGetTextDatum(scdc_uuid_text(&q->query_id)), Int64GetDatum(batch_id)};
+
+	if (SPI_execute_with_args(psprintf("SELECT FROM %s WHERE query_id::pg_catalog.text OPERATOR(pg_catalog.=) $1 AND batch_id OPERATOR(pg_catalog.>=) $2",
+									   q->progress_table), 2, types, values, NULL, false, 1) != SPI_OK_SELECT)
+		elog(ERROR, "unexpected result of a query");
+	return SPI_processed > 0;
+}
+
+void
+scdc_sink_note_written(const ScdcQuery *q, int64 batch_id)
+{
+	Oid			types[2] = {TEXTOID, INT8OID};
+	Datum		values[2] = {CStringGetTextDatum(scdc_uuid_text(&q->query_id)), Int64GetDatum(batch_id)};
+	const char *id = "$1::pg_catalog.uuid";
+	Oid			relid = RangeVarGetRelid(makeRangeVarFromNameList(textToQualifiedNameList(cstring_to_text(q->progress_table))),
+										 AccessShareLock, false);
+
+	if (get_atttype(relid, get_attnum(relid, "query_id")) != UUIDOID)
+		id = "$1";
+	(void) SPI_execute_with_args(psprintf("INSERT INTO %s (query_id, batch_id) VALUES (%s, $2)", q->progress_table, id),
+								 2, types, values, NULL, false, 0);
+	(void) SPI_execute_with_args(psprintf("DELETE FROM %s WHERE query_id OPERATOR(pg_catalog.=) %s AND batch_id OPERATOR(pg_catalog.<) $2",
+										  q->progress_table, id), 2, types, values, NULL, false, 0);
+}
+
+static int64
+run_all(List *commands)
+{
+	int64		rows = 0;
+	ListCell   *lc;
+
+	foreach(lc, commands)
+	{
+		run(lfirst(lc));
+		rows += SPI_processed;
+	}
+	return rows;
+}
+
+/* Do foreign keys refer to the sink?  Then its rows cannot be taken away for a moment. */
+static bool
+is_referenced(Relation sink)
+{
+	ListCell   *lc;
+
+	foreach(lc, find_all_inheritors(RelationGetRelid(sink), AccessShareLock, NULL))
+	{
+		Relation	rel = relation_open(lfirst_oid(lc), AccessShareLock);
+		bool		found = false;
+
+		for (int i = 0; rel->trigdesc && i < rel->trigdesc->numtriggers && !found; i++)
+			found = RI_FKey_trigger_type(rel->trigdesc->triggers[i].tgfoid) == RI_TRIGGER_PK;
+		relation_close(rel, NoLock);
+		if (found)
+			return true;
+	}
+	return false;
+}
+
+/*
+ * Rows that exchange values of another unique index of the sink cannot be
+ * updated one by one.  If that is what happens, all rows of the batch are
+ * taken away first.
+ */
+static int64
+write_mirror(const ScdcQuery *q, const char *text, TupleDesc columns, Relation sink)
+{
+	MemoryContext cxt = CurrentMemoryContext;
+	ResourceOwner owner = CurrentResourceOwner;
+	int64		rows = 0;
+	bool		exchange = false;
+
+	BeginInternalSubTransaction(NULL);
+	MemoryContextSwitchTo(cxt);
+	PG_TRY();
+	{
+		rows = run_all(sink_sql(q, text, columns, sink, false));
+		ReleaseCurrentSubTransaction();
+		MemoryContextSwitchTo(cxt);
+		CurrentResourceOwner = owner;
+	}
+	PG_CATCH();
+	{
+		MemoryContextSwitchTo(cxt);
+		if (geterrcode() != ERRCODE_UNIQUE_VIOLATION || sink->rd_rel->relkind == RELKIND_VIEW || is_referenced(sink))
+			PG_RE_THROW();
+		FlushErrorState();
+		RollbackAndReleaseCurrentSubTransaction();
+		MemoryContextSwitchTo(cxt);
+		CurrentResourceOwner = owner;
+		exchange = true;
+	}
+	PG_END_TRY();
+	return exchange ? run_all(sink_sql(q, text, columns, sink, true)) : rows;
+}
+
+int64
+scdc_sink_table_write(const ScdcQuery *q, const char *text)
+{
+	Oid			relid = RangeVarGetRelid(sink_name(q), AccessShareLock, false);
+	TupleDesc	columns = scdc_sink_query_columns(text);
+	Relation	sink;
+	int64		rows;
+
+	if (q->partition_by)
+		make_partitions(q, text, relid);
+	sink = relation_open(relid, AccessShareLock);
+	rows = q->apply ? write_mirror(q, text, columns, sink) : run_all(sink_sql(q, text, columns, sink, false));
+	relation_close(sink, NoLock);
+	return rows;
+}
+
+bool
+scdc_sink_is_foreign(const ScdcQuery *q)
+{
+	Oid			relid;
+	ListCell   *lc;
+
+	if (q->sink_kind != SCDC_SINK_TABLE)
+		return false;
+	relid = RangeVarGetRelid(sink_name(q), NoLock, true);
+	if (!OidIsValid(relid))
+		return false;
+	if (get_rel_relkind(relid) == RELKIND_FOREIGN_TABLE)
+		return true;
+	if (get_rel_relkind(relid) != RELKIND_PARTITIONED_TABLE)
+		return false;
+	foreach(lc, find_all_inheritors(relid, NoLock, NULL))
+		if (get_rel_relkind(lfirst_oid(lc)) == RELKIND_FOREIGN_TABLE)
+			return true;
+	return false;
+}
