@@ -164,6 +164,7 @@ stop_query(const ScdcQuery *q, long timeout, long cancel_after)
 	TimestampTz start = GetCurrentTimestamp();
 	TimestampTz deadline = deadline_after(timeout, 0);
 	TimestampTz abandoned_at = 0;
+	ScdcRun    *run;
 	bool		locked = false;
 
 	check_not_own_start(q);
@@ -188,9 +189,10 @@ stop_query(const ScdcQuery *q, long timeout, long cancel_after)
 					 errhint("Give a longer timeout, or wait with stream_await_termination.")));
 		}
 		ConditionVariableCancelSleep();
-		if (locked)
+		run = run_now(q);
+		if (locked || run == NULL || run->status != SCDC_RUN_RUNNING)
 			break;
-		/* look again when nobody can start it any more */
+		/* it has left no word; look again when nobody can start it any more */
 		relation_close(scdc_table_open(SCDC_QUERIES, ShareRowExclusiveLock), NoLock);
 		locked = true;
 	}

@@ -122,6 +122,16 @@ sql($node, "BEGIN; CREATE TABLE late (id int PRIMARY KEY); INSERT INTO late VALU
 all_done('late');
 same_rows('late', 'late_sink', 'id', 'a table that is made, tracked and read in one transaction');
 
+# a start that is not committed yet does not keep others from stopping
+my $starter = $node->background_psql('postgres', on_error_stop => 1);
+$starter->query_safe("BEGIN; SELECT stream_start('open', 'src', sink => 'open_sink')");
+sql($node, "SELECT stream_stop('late')");
+is(sql($node, "SELECT status FROM stream_queries WHERE query_name = 'late'"), 'stopped', 'stopped while another is being started');
+$starter->query_safe('ROLLBACK');
+$starter->quit;
+sql($node, "SELECT stream_resume('late')");
+all_done('late');
+
 # dropping: state and progress go, the sink stays; a batch that waits for the caller's own lock is given up
 sql($node, "SELECT stream_resume('q')");
 all_done('q');
