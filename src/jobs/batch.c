@@ -194,7 +194,7 @@ scdc_batch_plan(ScdcJob *job, bool limited, bool no_data)
 
 	if (next)
 		plan = SCDC_PLAN_BATCH;
-	else if (stateful && done &&
+	else if (stateful && done && last &&
 			 ((no_data && q->no_data_batches && done->watermark > last->watermark) || (ended && done->state_rows > 0)))
 	{
 		plan = SCDC_PLAN_BATCH;

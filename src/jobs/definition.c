@@ -210,7 +210,6 @@ collect_options(Jsonb *options, const char *const *names, int nnames, const char
 {
 	JsonbIterator *it;
 	JsonbValue	v;
-	JsonbIteratorToken token;
 
 	memset(values, 0, nnames * sizeof(char *));
 	if (options == NULL)
@@ -221,7 +220,7 @@ collect_options(Jsonb *options, const char *const *names, int nnames, const char
 				 errmsg("\"%s\" must be a JSON object", what)));
 	it = JsonbIteratorInit(&options->root);
 	(void) JsonbIteratorNext(&it, &v, false);
-	while ((token = JsonbIteratorNext(&it, &v, true)) == WJB_KEY)
+	while (JsonbIteratorNext(&it, &v, true) == WJB_KEY)
 	{
 		char	   *key = pnstrdup(v.val.string.val, v.val.string.len);
 		int			found = -1;
