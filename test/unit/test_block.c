@@ -45,7 +45,8 @@ copy_exact(const char *data, uint32 len)
 {
 	char	   *copy = malloc(len > 0 ? len : 1);
 
-	memcpy(copy, data, len);
+	if (len > 0)
+		memcpy(copy, data, len);
 	return copy;
 }
 

@@ -30,18 +30,32 @@
 static Size memory_used;
 static Size memory_peak;
 
-#define ALLOCATION_HEADER	16
+/* In front of each piece; in a list, since after an error nobody else knows what there is (a memory context would). */
+typedef struct Allocation
+{
+	struct Allocation *previous;
+	struct Allocation *next;
+	Size		size;
+	Size		padding;
+} Allocation;
+
+static Allocation *allocations;
 
 void *
 palloc(Size size)
 {
-	char	   *memory = malloc(ALLOCATION_HEADER + size);
+	Allocation *a = malloc(sizeof(Allocation) + size);
 
-	*(Size *) memory = size;
+	a->size = size;
+	a->previous = NULL;
+	a->next = allocations;
+	if (allocations)
+		allocations->previous = a;
+	allocations = a;
 	memory_used += size;
 	if (memory_used > memory_peak)
 		memory_peak = memory_used;
-	return memory + ALLOCATION_HEADER;
+	return a + 1;
 }
 
 void *
@@ -53,10 +67,23 @@ palloc0(Size size)
 void
 pfree(void *pointer)
 {
-	char	   *memory = (char *) pointer - ALLOCATION_HEADER;
+	Allocation *a = (Allocation *) pointer - 1;
 
-	memory_used -= *(Size *) memory;
-	free(memory);
+	if (a->next)
+		a->next->previous = a->previous;
+	if (a->previous)
+		a->previous->next = a->next;
+	else
+		allocations = a->next;
+	memory_used -= a->size;
+	free(a);
+}
+
+static void
+pfree_all(void)
+{
+	while (allocations)
+		pfree(allocations + 1);
 }
 
 /* ---- the caller's side ---- */
@@ -79,7 +106,10 @@ typedef struct File
 	Size		room;
 	Size		pos;
 	bool		reading;
+	struct File *next;			/* in open_files */
 } File;
+
+static File *open_files;
 
 typedef struct Run
 {
@@ -205,10 +235,13 @@ static void *
 file_create(void *arg)
 {
 	Run		   *run = arg;
+	File	   *file = calloc(1, sizeof(File));
 
 	run->files++;
 	run->files_used++;
-	return calloc(1, sizeof(File));
+	file->next = open_files;
+	open_files = file;
+	return file;
 }
 
 static void
@@ -258,10 +291,22 @@ static void
 file_close(void *handle, void *arg)
 {
 	File	   *file = handle;
+	File	  **link;
 
 	((Run *) arg)->files--;
+	for (link = &open_files; *link != file; link = &(*link)->next)
+		;
+	*link = file->next;
 	free(file->data);
 	free(file);
+}
+
+/* After an error: what a resource owner would do. */
+static void
+close_all_files(Run *run)
+{
+	while (open_files)
+		file_close(open_files, run);
 }
 
 static void
@@ -1244,19 +1289,27 @@ static void
 run_labelled(Run *run, const LabelledLog *log, ScdcPasses passes, bool compute_updates)
 {
 	ScdcCollapse *volatile c = create_with(run, true, passes, compute_updates);
+	Row		   *volatile row = NULL;
 	int			i;
 
 	if (setjmp(run->jump) != 0)
+	{
+		free(row);
+		close_all_files(run);
+		pfree_all();
 		return;
+	}
 	for (i = 0; i < log->nrows; i++)
 	{
 		const Labelled *l = &log->rows[i];
-		Row		   *row = new_labelled_row(run, l->id, l->image, l->row_version, l->type);
+
+		row = new_labelled_row(run, l->id, l->image, l->row_version, l->type);
 
 		if (i > 0 && l->version != log->rows[i - 1].version)
 			scdc_collapse_end_commit(c);
 		scdc_collapse_row(c, l->type, l->version, l->version * 1000, l->seq, row);
 		spoil_row(row);
+		row = NULL;
 	}
 	if (log->nrows > 0)
 		scdc_collapse_end_commit(c);
