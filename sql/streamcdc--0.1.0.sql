@@ -19,12 +19,14 @@ COMMENT ON SEQUENCE streamcdc.stream_id_seq IS 'numbers of streams; a stream is 
 -- what is tracked, as decoding sees it: read under historic snapshots, so a user catalog table, and nothing out of line
 CREATE TABLE streamcdc.registry (
 	relid oid NOT NULL,
+	root oid NOT NULL,
 	stream_id bigint NOT NULL,
 	base_version bigint NOT NULL,
 	identity_attnums int2[] NOT NULL
 ) WITH (user_catalog_table = true);
 CREATE UNIQUE INDEX registry_relid ON streamcdc.registry (relid);
-COMMENT ON TABLE streamcdc.registry IS 'tables being captured, read by the capture worker as of each change';
+CREATE INDEX registry_stream ON streamcdc.registry (stream_id, relid);
+COMMENT ON TABLE streamcdc.registry IS 'tables being captured, and all below a partitioned one (its root); read by the capture worker as of each change';
 
 CREATE TABLE streamcdc.streams (
 	stream_id bigint NOT NULL,
@@ -39,8 +41,6 @@ CREATE TABLE streamcdc.streams (
 	identity_index oid NOT NULL,
 	retention interval,
 	on_truncate text NOT NULL,
-	old_replica_identity "char" NOT NULL,
-	old_replica_index oid NOT NULL,
 	tracked_xid xid8 NOT NULL,
 	tracked_at timestamptz NOT NULL,
 	last_version bigint,
@@ -69,6 +69,15 @@ CREATE INDEX definitions_stream ON streamcdc.definitions (stream_id);
 CREATE INDEX definitions_table ON streamcdc.definitions (table_name);
 COMMENT ON TABLE streamcdc.definitions IS 'what is tracked, for dumps; home is the installation that tracks it, last_version one that has not been reached yet (the greatest counts)';
 SELECT pg_catalog.pg_extension_config_dump('streamcdc.definitions', '');
+
+CREATE TABLE streamcdc.members (
+	stream_id bigint NOT NULL,
+	relid oid NOT NULL,
+	old_replica_identity "char" NOT NULL,
+	old_replica_index oid NOT NULL
+);
+CREATE UNIQUE INDEX members_id ON streamcdc.members (stream_id, relid);
+COMMENT ON TABLE streamcdc.members IS 'tables whose rows make up a stream, of a partitioned table its partitions; and the REPLICA IDENTITY that they get back';
 
 CREATE TABLE streamcdc.baselines (
 	stream_id bigint NOT NULL,
@@ -249,6 +258,7 @@ COMMENT ON TABLE streamcdc.origins IS 'names of the replication origins of captu
 ALTER TABLE streamcdc.registry REPLICA IDENTITY NOTHING;
 ALTER TABLE streamcdc.streams REPLICA IDENTITY NOTHING;
 ALTER TABLE streamcdc.definitions REPLICA IDENTITY NOTHING;
+ALTER TABLE streamcdc.members REPLICA IDENTITY NOTHING;
 ALTER TABLE streamcdc.baselines REPLICA IDENTITY NOTHING;
 ALTER TABLE streamcdc.schemas REPLICA IDENTITY NOTHING;
 ALTER TABLE streamcdc.missing_values REPLICA IDENTITY NOTHING;

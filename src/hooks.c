@@ -41,6 +41,9 @@
 #include "capture/wait.h"
 #include "clock.h"
 #include "ddl/ddl.h"
+#include "ddl/inbox.h"
+#include "ddl/members.h"
+#include "ddl/partitions.h"
 #include "hooks.h"
 #include "jobs/slots.h"
 #include "jobs/state.h"
@@ -156,50 +159,17 @@ at_transaction_end(XactEvent event, void *arg)
 static bool
 is_installed(void)
 {
-	return OidIsValid(scdc_table_oid(SCDC_STREAMS)) && OidIsValid(scdc_index_oid("streams_relid")) &&
-		OidIsValid(scdc_table_oid(SCDC_REGISTRY)) && OidIsValid(scdc_index_oid("registry_relid")) &&
+	return scdc_registry_exists() &&
 		OidIsValid(scdc_table_oid(SCDC_DEFINITIONS)) && OidIsValid(scdc_index_oid("definitions_stream")) &&
 		OidIsValid(scdc_index_oid("definitions_table")) &&
 		OidIsValid(scdc_table_oid(SCDC_MISSING_VALUES)) && OidIsValid(scdc_index_oid("missing_values_id"));
-}
-
-/* Our part of somebody's command: if it fails, the command must not. */
-static void
-run_guarded(void (*part) (Oid), Oid arg, const char *what)
-{
-	MemoryContext cxt = CurrentMemoryContext;
-	ResourceOwner owner = CurrentResourceOwner;
-
-	BeginInternalSubTransaction(NULL);
-	MemoryContextSwitchTo(cxt);
-	PG_TRY();
-	{
-		part(arg);
-		ReleaseCurrentSubTransaction();
-	}
-	PG_CATCH();
-	{
-		ErrorData  *e;
-
-		MemoryContextSwitchTo(cxt);
-		e = CopyErrorData();
-		FlushErrorState();
-		RollbackAndReleaseCurrentSubTransaction();
-		ereport(WARNING,
-				(errcode(e->sqlerrcode),
-				 errmsg("could not note in the change log that %s", what),
-				 errdetail_internal("%s", e->message)));
-	}
-	PG_END_TRY();
-	MemoryContextSwitchTo(cxt);
-	CurrentResourceOwner = owner;
 }
 
 /* ---- new names ---- */
 
 /* The definitions that a dump takes along say what the tables are called. */
 static void
-note_names(Oid unused)
+note_names(void *arg)
 {
 	Snapshot	snapshot;
 	ListCell   *lc;
@@ -299,24 +269,29 @@ run_utility(PlannedStmt *pstmt, const char *queryString, bool readOnlyTree, Proc
 		standard_ProcessUtility(pstmt, queryString, readOnlyTree, context, params, queryEnv, dest, qc);
 }
 
-/* A command whose effects on rows are recorded, see ddl/ddl.h. */
+/* A command that we have to know the end of, also when it fails: see ddl/ddl.h and ddl/partitions.h.  command may be NULL. */
 static void
-run_command(ScdcCommand *command, PlannedStmt *pstmt, const char *queryString, bool readOnlyTree,
-			ProcessUtilityContext context, ParamListInfo params, QueryEnvironment *queryEnv, DestReceiver *dest,
-			QueryCompletion *qc)
+run_command(ScdcCommand *command, ScdcPartitionCommand *partitions,
+			PlannedStmt *pstmt, const char *queryString, bool readOnlyTree, ProcessUtilityContext context,
+			ParamListInfo params, QueryEnvironment *queryEnv, DestReceiver *dest, QueryCompletion *qc)
 {
 	PG_TRY();
 	{
 		run_utility(pstmt, queryString, readOnlyTree, context, params, queryEnv, dest, qc);
-		scdc_command_done(command);
+		if (command)
+			scdc_command_done(command);
 	}
 	PG_CATCH();
 	{
-		scdc_command_end(command);
+		if (command)
+			scdc_command_end(command);
+		scdc_partitions_end(partitions);
 		PG_RE_THROW();
 	}
 	PG_END_TRY();
-	scdc_command_end(command);
+	if (command)
+		scdc_command_end(command);
+	scdc_partitions_end(partitions);
 }
 
 /*
@@ -356,21 +331,15 @@ before_drop_table(DropStmt *stmt)
 	ScdcCaptureEntry *entry = scdc_entry_find(MyDatabaseId);
 	ListCell   *lc;
 
-	if (entry == NULL || entry->baseline_stream == 0 || !OidIsValid(scdc_table_oid(SCDC_STREAMS)))
+	if (entry == NULL || entry->baseline_stream == 0 || !scdc_registry_exists())
 		return;
 	foreach(lc, stmt->objects)
 	{
 		Oid			relid = RangeVarGetRelid(makeRangeVarFromNameList(lfirst(lc)), NoLock, true);
-		Snapshot	snapshot;
-		ScdcStream *stream;
+		ScdcRegistered r;
 
-		if (!OidIsValid(relid) || !pg_class_ownercheck(relid, GetUserId()))
-			continue;
-		snapshot = RegisterSnapshot(GetLatestSnapshot());
-		stream = scdc_stream_by_relid(relid, snapshot);
-		UnregisterSnapshot(snapshot);
-		if (stream)
-			scdc_baseline_cancel(entry, stream->stream_id);
+		if (OidIsValid(relid) && pg_class_ownercheck(relid, GetUserId()) && scdc_member_find(relid, &r))
+			scdc_baseline_cancel(entry, r.stream_id);
 	}
 }
 
@@ -388,9 +357,9 @@ adds_column(Node *command)
 }
 
 static void
-note_added_columns(Oid relid)
+note_added_columns(void *arg)
 {
-	scdc_added_columns_note();
+	scdc_added_columns_note(arg);
 }
 
 static void
@@ -401,6 +370,8 @@ process_utility(PlannedStmt *pstmt, const char *queryString, bool readOnlyTree, 
 	bool		commits_prepared = IsA(pstmt->utilityStmt, TransactionStmt) &&
 	((TransactionStmt *) pstmt->utilityStmt)->kind == TRANS_STMT_COMMIT_PREPARED;
 	ScdcCommand *command;
+	ScdcPartitionCommand partitions;
+	bool		dropping;
 	bool		renames = renames_tables(pstmt->utilityStmt);
 	bool		adds = adds_column(pstmt->utilityStmt);
 
@@ -418,18 +389,21 @@ process_utility(PlannedStmt *pstmt, const char *queryString, bool readOnlyTree, 
 	if (IsA(pstmt->utilityStmt, DropStmt) && ((DropStmt *) pstmt->utilityStmt)->removeType == OBJECT_TABLE)
 		before_drop_table((DropStmt *) pstmt->utilityStmt);
 
+	/* of these at most one does something for a given command */
+	dropping = scdc_partitions_begin(pstmt->utilityStmt, &partitions);
 	command = scdc_command_begin(pstmt->utilityStmt);
-	if (command)
-		run_command(command, pstmt, queryString, readOnlyTree, context, params, queryEnv, dest, qc);
+	if (command || dropping)
+		run_command(command, &partitions, pstmt, queryString, readOnlyTree, context, params, queryEnv, dest, qc);
 	else
 		run_utility(pstmt, queryString, readOnlyTree, context, params, queryEnv, dest, qc);
+	scdc_partitions_changed(pstmt->utilityStmt, &partitions);
 
 	if (OidIsValid(dboid) && IsA(pstmt->utilityStmt, DropdbStmt))
 		scdc_state_remove_all(dboid);
 	if (renames && is_installed())
-		run_guarded(note_names, InvalidOid, "a table has another name");
+		(void) scdc_ddl_try(note_names, NULL, "that a table has another name");
 	if (adds && is_installed())
-		run_guarded(note_added_columns, InvalidOid, "columns were added");
+		(void) scdc_ddl_try(note_added_columns, pstmt->utilityStmt, "that columns were added");
 	if (commits_prepared)
 	{
 		/* no transaction of this session commits with it, so at_commit does not see it */
@@ -444,8 +418,9 @@ process_utility(PlannedStmt *pstmt, const char *queryString, bool readOnlyTree, 
 
 /* Marks the stream of a table that is being dropped; its log stays, under the table's last name. */
 static void
-mark_dropped(Oid relid)
+mark_dropped(void *arg)
 {
+	Oid			relid = *(Oid *) arg;
 	Snapshot	snapshot = RegisterSnapshot(GetLatestSnapshot());
 	ScdcStream *s = scdc_stream_by_relid(relid, snapshot);
 	HeapTuple	tuple;
@@ -468,7 +443,7 @@ mark_dropped(Oid relid)
 	}
 	s->state = SCDC_STATE_DROPPED;
 	scdc_stream_replace(s);
-	scdc_registry_delete(relid);
+	scdc_members_forget(s->stream_id);
 	scdc_emit_message();
 }
 
@@ -481,11 +456,16 @@ object_access(ObjectAccessType access, Oid classId, Oid objectId, int subId, voi
 	if (access == OAT_POST_CREATE && classId == RelationRelationId && subId == 0)
 		scdc_command_new_relation(objectId);
 	if (access != OAT_DROP || classId != RelationRelationId || subId != 0 || !IsTransactionState() ||
-		objectId < FirstNormalObjectId || get_rel_relkind(objectId) != RELKIND_RELATION ||
+		objectId < FirstNormalObjectId ||
+		(get_rel_relkind(objectId) != RELKIND_RELATION && get_rel_relkind(objectId) != RELKIND_PARTITIONED_TABLE) ||
 		get_rel_persistence(objectId) == RELPERSISTENCE_TEMP)
 		return;
-	if (is_installed() && get_rel_namespace(objectId) != get_namespace_oid("streamcdc", true))
-		run_guarded(mark_dropped, objectId, psprintf("table %u was dropped", objectId));
+	if (!is_installed() || get_rel_namespace(objectId) == get_namespace_oid("streamcdc", true))
+		return;
+
+	/* if this fails, the drop must not */
+	if (!scdc_partition_dropped(objectId))
+		(void) scdc_ddl_try(mark_dropped, &objectId, psprintf("that table %u was dropped", objectId));
 }
 
 void

@@ -518,6 +518,7 @@ typedef struct Writer
 	ScdcBlockBuilder *builder;
 	ScdcBlockInfo info;
 	ScdcVersion version;
+	int64		rows;
 	MemoryContext block_cxt;
 } Writer;
 
@@ -549,26 +550,44 @@ show_progress(const ScdcStream *stream)
 	pfree(text);
 }
 
+static void
+begin_writing(Writer *w, const ScdcStream *stream, const ScdcSchema *schema, TimestampTz at)
+{
+	memset(w, 0, sizeof(Writer));
+	w->block_cxt = AllocSetContextCreate(CurrentMemoryContext, "streamcdc baseline block", ALLOCSET_DEFAULT_SIZES);
+	w->blocks = scdc_table_open(SCDC_BLOCKS, RowExclusiveLock);
+	w->builder = scdc_block_builder_create(SCDC_COMPRESSION);
+	w->version.version = stream->base_version;
+	w->version.timestamp = w->version.commit_time = at;
+	w->info.stream_id = stream->stream_id;
+	w->info.first_version = w->info.last_version = stream->base_version;
+	w->info.first_timestamp = w->info.last_timestamp = at;
+	w->info.schema_number = schema->number;
+	scdc_block_begin_version(w->builder, &w->version);
+}
+
 static int64
-copy_rows(Relation rel, const ScdcStream *stream, const ScdcSchema *schema, Snapshot snapshot, TimestampTz at)
+end_writing(Writer *w)
+{
+	/* also of an empty table: version 0 exists */
+	if (w->info.inserts > 0 || w->rows == 0)
+	{
+		scdc_block_begin_version(w->builder, &w->version);
+		write_block(w);
+	}
+	table_close(w->blocks, NoLock);
+	return w->rows;
+}
+
+/* map: as for scdc_image_make */
+static void
+copy_rows(Writer *w, Relation rel, const AttrMap *map, const ScdcStream *stream, const ScdcSchema *schema,
+		  Snapshot snapshot)
 {
 	TupleTableSlot *slot = table_slot_create(rel, NULL);
 	TableScanDesc scan = table_beginscan(rel, snapshot, 0, NULL);
 	MemoryContext row_cxt = AllocSetContextCreate(CurrentMemoryContext, "streamcdc baseline row", ALLOCSET_DEFAULT_SIZES);
 	MemoryContext old = CurrentMemoryContext;
-	Writer		w = {0};
-	int64		rows = 0;
-
-	w.block_cxt = AllocSetContextCreate(CurrentMemoryContext, "streamcdc baseline block", ALLOCSET_DEFAULT_SIZES);
-	w.blocks = scdc_table_open(SCDC_BLOCKS, RowExclusiveLock);
-	w.builder = scdc_block_builder_create(SCDC_COMPRESSION);
-	w.version.version = stream->base_version;
-	w.version.timestamp = w.version.commit_time = at;
-	w.info.stream_id = stream->stream_id;
-	w.info.first_version = w.info.last_version = stream->base_version;
-	w.info.first_timestamp = w.info.last_timestamp = at;
-	w.info.schema_number = schema->number;
-	scdc_block_begin_version(w.builder, &w.version);
 
 	while (table_scan_getnextslot(scan, ForwardScanDirection, slot))
 	{
@@ -579,31 +598,95 @@ copy_rows(Relation rel, const ScdcStream *stream, const ScdcSchema *schema, Snap
 			/* settings were reloaded; none matters here */
 		}
 		MemoryContextSwitchTo(row_cxt);
-		event.new_image = scdc_image_make(schema, rel, ExecCopySlotHeapTuple(slot), NULL, SCDC_IMAGE_FROM_TABLE);
+		event.new_image = scdc_image_make(schema, rel, map, ExecCopySlotHeapTuple(slot), NULL, SCDC_IMAGE_FROM_TABLE);
 		MemoryContextSwitchTo(old);
-		if (w.info.inserts > 0 && scdc_block_raw_size(w.builder) + event.new_image.len > SCDC_BLOCK_RAW_MAX)
+		if (w->info.inserts > 0 && scdc_block_raw_size(w->builder) + event.new_image.len > SCDC_BLOCK_RAW_MAX)
 		{
-			write_block(&w);
-			pg_atomic_write_u64(&my_entry->baseline_done, rows);
+			write_block(w);
+			pg_atomic_write_u64(&my_entry->baseline_done, w->rows);
 			show_progress(stream);
 		}
-		scdc_block_begin_version(w.builder, &w.version);
-		scdc_block_add(w.builder, &event);
-		w.info.inserts++;
-		rows++;
+		scdc_block_begin_version(w->builder, &w->version);
+		scdc_block_add(w->builder, &event);
+		w->info.inserts++;
+		w->rows++;
 		MemoryContextReset(row_cxt);
-	}
-
-	/* also of an empty table: version 0 exists */
-	if (w.info.inserts > 0 || rows == 0)
-	{
-		scdc_block_begin_version(w.builder, &w.version);
-		write_block(&w);
 	}
 	table_endscan(scan);
 	ExecDropSingleTupleTableSlot(slot);
-	table_close(w.blocks, NoLock);
-	return rows;
+	MemoryContextDelete(row_cxt);
+}
+
+/* Is each of the OIDs a, which are in order like the OIDs b, one of those? */
+static bool
+is_subset(const List *a, const List *b)
+{
+	ListCell   *lc;
+	int			i = 0;
+
+	foreach(lc, a)
+	{
+		while (i < list_length(b) && list_nth_oid(b, i) < lfirst_oid(lc))
+			i++;
+		if (i == list_length(b) || list_nth_oid(b, i) != lfirst_oid(lc))
+			return false;
+	}
+	return true;
+}
+
+/*
+ * Opens the relations whose rows S sees in the tracked table, after locking
+ * everything below that (members).  False if it is too late for S, because one
+ * has lost those rows since, or has left the table and may have other columns
+ * by now.  Those that have come since do not matter: their rows are inserts of
+ * a later version.
+ */
+static bool
+relations_to_copy(Relation root, const ScdcStream *stream, Snapshot s, List **members, List **relations)
+{
+	ListCell   *lc;
+	Snapshot	now;
+
+	*relations = NIL;
+	*members = scdc_registry_members(stream->stream_id, s);
+	foreach(lc, *members)
+		LockRelationOid(lfirst_oid(lc), AccessShareLock);
+	now = RegisterSnapshot(GetLatestSnapshot());
+	if (!is_subset(*members, scdc_registry_members(stream->stream_id, now)))
+	{
+		UnregisterSnapshot(now);
+		return false;
+	}
+	UnregisterSnapshot(now);
+	foreach(lc, *members)
+	{
+		Relation	rel = try_relation_open(lfirst_oid(lc), NoLock);
+
+		if (rel == NULL)
+			return false;
+		if (!RELKIND_HAS_TABLE_AM(rel->rd_rel->relkind))
+		{
+			relation_close(rel, NoLock);	/* partitioned, or a foreign partition */
+			continue;
+		}
+		*relations = lappend(*relations, rel);
+		if (!storage_is_unchanged(rel, s))
+			return false;
+	}
+	return true;
+}
+
+/* What becomes of the tables from here on does not matter. */
+static void
+close_relations(Relation root, List *members, List *relations)
+{
+	ListCell   *lc;
+
+	foreach(lc, relations)
+		relation_close(lfirst(lc), NoLock);
+	foreach(lc, members)
+		UnlockRelationOid(lfirst_oid(lc), AccessShareLock);
+	relation_close(root, AccessShareLock);
 }
 
 /* Copies one table, unless there is nothing (any more) to copy; then a later attempt will see. */
@@ -612,11 +695,13 @@ copy_table(ScdcBaseline *b, Snapshot s)
 {
 	Snapshot	now = RegisterSnapshot(GetLatestSnapshot());
 	ScdcStream *stream = scdc_stream_by_id(b->stream_id, now);
-	Relation	rel;
+	Relation	root;
+	List	   *members,
+			   *relations;
+	ListCell   *lc;
 	ScdcSchema *schema;
-	BlockNumber pages;
-	double		tuples,
-				allvisfrac;
+	Writer		w;
+	double		total = 0;
 
 	UnregisterSnapshot(now);
 	if (stream == NULL || stream->state != SCDC_STATE_LIVE)
@@ -626,25 +711,44 @@ copy_table(ScdcBaseline *b, Snapshot s)
 	LWLockAcquire(scdc_shared->lock, LW_EXCLUSIVE);
 	my_entry->baseline_stream = stream->stream_id;
 	LWLockRelease(scdc_shared->lock);
-	rel = try_relation_open(stream->relid, AccessShareLock);
-	if (rel == NULL || !storage_is_unchanged(rel, s))
+	root = try_relation_open(stream->relid, AccessShareLock);
+	if (root == NULL)
+		return;
+	if (!relations_to_copy(root, stream, s, &members, &relations))
 	{
-		if (rel)
-			relation_close(rel, AccessShareLock);
+		close_relations(root, members, relations);
 		return;
 	}
 
-	estimate_rel_size(rel, NULL, &pages, &tuples, &allvisfrac);
-	pg_atomic_write_u64(&my_entry->baseline_total, (uint64) tuples);
+	foreach(lc, relations)
+	{
+		BlockNumber pages;
+		double		tuples,
+					allvisfrac;
+
+		estimate_rel_size(lfirst(lc), NULL, &pages, &tuples, &allvisfrac);
+		total += tuples;
+	}
+	pg_atomic_write_u64(&my_entry->baseline_total, (uint64) total);
 	pg_atomic_write_u64(&my_entry->baseline_done, 0);
 	show_progress(stream);
 
-	schema = scdc_schema_of_relation(rel, stream->stream_id, stream->identity, stream->nidentity);
+	schema = scdc_schema_of_relation(root, stream->stream_id, stream->identity, stream->nidentity);
 	schema->number = SCDC_BASELINE_SCHEMA;
 	scdc_schema_write(schema);
-	b->row_count = copy_rows(rel, stream, schema, s, b->snapshot_time);
+	begin_writing(&w, stream, schema, b->snapshot_time);
+	foreach(lc, relations)
+	{
+		Relation	rel = lfirst(lc);
+		AttrMap    *map = scdc_image_map(rel, root);
+
+		copy_rows(&w, rel, map, stream, schema, s);
+		if (map)
+			free_attrmap(map);
+	}
+	b->row_count = end_writing(&w);
 	b->complete = true;
-	relation_close(rel, AccessShareLock);	/* what becomes of the table from here on does not matter */
+	close_relations(root, members, relations);
 }
 
 /* Copies one table; NULL, or why it cannot be copied, ever. */
@@ -699,7 +803,7 @@ give_up_stream(int64 stream_id, const char *reason)
 		stream->reason = psprintf("%s (table \"%s\", while its baseline was copied)", reason, stream->table_name);
 		stream->last_version = scdc_changelog_last(stream_id, now, &last) ? last.last_version : stream->base_version;
 		scdc_stream_replace(stream);
-		scdc_registry_delete(stream->relid);
+		scdc_registry_delete_stream(stream->stream_id);
 	}
 	UnregisterSnapshot(now);
 }

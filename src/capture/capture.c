@@ -201,7 +201,7 @@ give_up_stalled(List *stalled)
 		s->reason = t->stalled;
 		s->last_version = t->last_version - 1;
 		scdc_stream_replace(s);
-		scdc_registry_delete(s->relid);
+		scdc_registry_delete_stream(s->stream_id);
 	}
 	UnregisterSnapshot(snapshot);
 	list_free(stalled);
@@ -470,7 +470,7 @@ give_up(const char *reason)
 		s->state = SCDC_STATE_GAP;
 		s->reason = pstrdup(reason);
 		scdc_stream_replace(s);
-		scdc_registry_delete(s->relid);
+		scdc_registry_delete_stream(s->stream_id);
 	}
 	table_close(blocks, NoLock);
 	UnregisterSnapshot(snapshot);

@@ -22,6 +22,7 @@
 #include "capture/spool.h"
 #include "guc.h"
 #include "log/definition.h"
+#include "log/image.h"
 #include "log/rows.h"
 
 
@@ -37,8 +38,9 @@ typedef struct RelationEntry
 	Oid			relid;			/* hash key */
 	bool		valid;
 	bool		looking;		/* being looked up; still set afterwards if that failed */
-	bool		schema_checked;
 	ScdcTracked *tracked;		/* NULL: not tracked */
+	ScdcSchema *map_schema;		/* of a partition: the schema that map leads to; NULL: map is not valid */
+	AttrMap    *map;			/* NULL: the columns are the same */
 } RelationEntry;
 
 #define RELATIONS_MAX	20000	/* remembered, before the untracked ones are forgotten */
@@ -72,6 +74,15 @@ enum_invalidated(Datum arg, int cacheid, uint32 hashvalue)
 	types_altered++;
 }
 
+/* Which schema rows have depends on the tracked table, which may be this one or above it. */
+static void
+invalidate_entry(RelationEntry *e)
+{
+	e->valid = false;
+	if (e->tracked)
+		e->tracked->schema_valid = false;
+}
+
 static void
 relation_invalidated(Datum arg, Oid relid)
 {
@@ -81,7 +92,7 @@ relation_invalidated(Datum arg, Oid relid)
 		RelationEntry *e = hash_search(relations, &relid, HASH_FIND, NULL);
 
 		if (e)
-			e->valid = false;
+			invalidate_entry(e);
 	}
 	else
 	{
@@ -90,7 +101,7 @@ relation_invalidated(Datum arg, Oid relid)
 
 		hash_seq_init(&seq, relations);
 		while ((e = hash_seq_search(&seq)) != NULL)
-			e->valid = false;
+			invalidate_entry(e);
 	}
 }
 
@@ -169,14 +180,14 @@ scdc_collect_find(int64 stream_id)
 }
 
 static ScdcTracked *
-make_tracked(Oid relid, const ScdcRegistered *registered)
+make_tracked(const ScdcRegistered *registered)
 {
 	MemoryContext old = MemoryContextSwitchTo(collect_cxt);
 	ScdcTracked *t = palloc0(sizeof(ScdcTracked));
 	StreamEntry *e;
 
 	t->stream_id = registered->stream_id;
-	t->relid = relid;
+	t->relid = registered->root;
 	t->last_version = registered->base_version;
 	t->nidentity = registered->nidentity;
 	memcpy(t->identity, registered->identity, sizeof(t->identity));
@@ -204,13 +215,14 @@ scdc_collect_load(ScdcStream *stream, Snapshot snapshot)
 	{
 		ScdcSchema *schema;
 		ScdcRegistered registered = {
+			.root = stream->relid,
 			.stream_id = stream->stream_id,
 			.base_version = stream->base_version,
 			.nidentity = stream->nidentity,
 		};
 
 		memcpy(registered.identity, stream->identity, sizeof(registered.identity));
-		t = make_tracked(stream->relid, &registered);
+		t = make_tracked(&registered);
 		schema = scdc_schema_read(stream->stream_id, 0, snapshot);
 		if (schema && schema->number > 0)
 			t->last_schema = schema->number;
@@ -251,6 +263,15 @@ scdc_collect_begin(uint64 xid, TimestampTz commit_time, XLogRecPtr end_lsn, uint
 	txn_origin = origin;
 }
 
+static void
+forget_map(RelationEntry *e)
+{
+	if (e->map)
+		free_attrmap(e->map);
+	e->map = NULL;
+	e->map_schema = NULL;
+}
+
 /* Applications that make and drop tables all day must not make us grow. */
 static void
 forget_untracked(void)
@@ -261,7 +282,10 @@ forget_untracked(void)
 	hash_seq_init(&seq, relations);
 	while ((e = hash_seq_search(&seq)) != NULL)
 		if (e->tracked == NULL)
+		{
+			forget_map(e);
 			hash_search(relations, &e->relid, HASH_REMOVE, NULL);
+		}
 }
 
 /*
@@ -279,8 +303,14 @@ relation_entry(Oid relid)
 	if (hash_get_num_entries(relations) >= RELATIONS_MAX)
 		forget_untracked();
 	e = hash_search(relations, &relid, HASH_ENTER, &found);
+	if (!found)
+	{
+		e->valid = false;
+		e->map = NULL;
+		e->map_schema = NULL;
+	}
 
-	if (!found || !e->valid || e->looking)
+	if (!e->valid || e->looking)
 	{
 		ScdcRegistered registered;
 
@@ -288,13 +318,12 @@ relation_entry(Oid relid)
 		e->valid = true;
 		e->looking = true;
 		e->tracked = NULL;
-		e->schema_checked = false;
-		if (OidIsValid(scdc_table_oid(SCDC_REGISTRY)) &&
-			scdc_registry_lookup(relid, NULL, &registered))
+		forget_map(e);
+		if (OidIsValid(scdc_table_oid(SCDC_REGISTRY)) && scdc_registry_lookup(relid, NULL, &registered))
 		{
 			e->tracked = scdc_collect_find(registered.stream_id);
 			if (e->tracked == NULL)
-				e->tracked = make_tracked(relid, &registered);
+				e->tracked = make_tracked(&registered);
 		}
 		e->looking = false;
 	}
@@ -319,7 +348,7 @@ set_schema(ScdcTracked *t, ScdcSchema *schema)
 	t->schema = schema;
 }
 
-/* The relation's columns may have changed since we looked: a new schema number then. */
+/* The tracked table's columns may have changed since we looked: a new schema number then. */
 static void
 check_schema(ScdcTracked *t, Relation rel)
 {
@@ -434,20 +463,54 @@ scdc_collect_begin_version(ScdcTracked *t)
 	return !t->skip;
 }
 
+/* The same through a partition, whose columns may have other places. */
+static void
+check_partition(RelationEntry *e, Relation rel)
+{
+	ScdcTracked *t = e->tracked;
+	Relation	root = RelationIdGetRelation(t->relid);
+
+	if (!RelationIsValid(root))
+		elog(ERROR, "root %u of partition %u does not exist", t->relid, e->relid);
+	if (!t->schema_valid || types_may_differ(t))
+	{
+		/* from now on we hear of it when the root changes */
+		(void) relation_entry(t->relid);
+		t->schema_valid = true;
+		check_schema(t, root);
+	}
+	if (e->map_schema != t->schema)
+	{
+		MemoryContext old = MemoryContextSwitchTo(collect_cxt);
+
+		forget_map(e);
+		e->map = scdc_image_map(rel, root);
+		e->map_schema = t->schema;
+		MemoryContextSwitchTo(old);
+	}
+	RelationClose(root);
+}
+
 ScdcTracked *
-scdc_collect_lookup(Relation rel, ScdcSchema **schema)
+scdc_collect_lookup(Relation rel, ScdcSchema **schema, const AttrMap **map)
 {
 	RelationEntry *e = relation_entry(RelationGetRelid(rel));
 	ScdcTracked *t = e->tracked;
 
 	if (t == NULL)
 		return NULL;
-	if (!e->schema_checked || types_may_differ(t))
+	if (RelationGetRelid(rel) != t->relid)
 	{
+		if (!t->schema_valid || e->map_schema != t->schema || types_may_differ(t))
+			check_partition(e, rel);
+	}
+	else if (!t->schema_valid || types_may_differ(t))
+	{
+		t->schema_valid = true;
 		check_schema(t, rel);
-		e->schema_checked = true;
 	}
 	*schema = t->schema;
+	*map = e->map;
 	return t;
 }
 

@@ -13,6 +13,7 @@
 #ifndef SCDC_COLLECT_H
 #define SCDC_COLLECT_H
 
+#include "access/attmap.h"
 #include "access/htup.h"
 #include "access/transam.h"
 #include "access/xlogdefs.h"
@@ -38,7 +39,7 @@ extern bool scdc_visibility_includes(const ScdcVisibility *v, uint64 xid);
 typedef struct ScdcTracked
 {
 	int64		stream_id;
-	Oid			relid;
+	Oid			relid;			/* the tracked table; its rows may be in partitions */
 	int			nidentity;		/* columns that identify a row */
 	AttrNumber	identity[INDEX_MAX_KEYS];
 	bool		dead;			/* untracked or given up: its changes are thrown away */
@@ -50,6 +51,7 @@ typedef struct ScdcTracked
 	TimestampTz last_timestamp;
 	int32		last_schema;	/* number of the newest schema */
 	ScdcSchema *schema;			/* in force; NULL until the first change is seen */
+	bool		schema_valid;	/* nothing of the table, or of its partitions, was invalidated since */
 	ScdcSchema *previous_schema;	/* the one before it, or before a rewrite; or NULL */
 	uint64		types_altered;	/* state of the types its columns have; 0: of no interest */
 	ScdcVisibility *baseline;	/* transactions that the baseline already contains; NULL: none taken */
@@ -79,11 +81,12 @@ extern ScdcTracked *scdc_collect_find(int64 stream_id);
 extern void scdc_collect_begin(uint64 xid, TimestampTz commit_time, XLogRecPtr end_lsn, uint32 origin);
 
 /*
- * The stream of a relation at this point of history, and the schema under
- * which its rows are stored; NULL if it is not tracked.  The second is for the
- * new heap of a table that is being rewritten.
+ * The stream of a relation at this point of history, the schema under which
+ * its rows are stored, and for a partition what its columns are in that (see
+ * scdc_image_make); NULL if it is not tracked.  The second is for the new heap
+ * of a table that is being rewritten.
  */
-extern ScdcTracked *scdc_collect_lookup(Relation rel, ScdcSchema **schema);
+extern ScdcTracked *scdc_collect_lookup(Relation rel, ScdcSchema **schema, const AttrMap **map);
 extern ScdcTracked *scdc_collect_lookup_rewritten(Oid relid, ScdcSchema **schema);
 
 /*

@@ -189,7 +189,7 @@ begin_cb(LogicalDecodingContext *ctx, ReorderBufferTXN *txn)
 
 /* Makes the event of a change to one row; its images live in change_cxt. */
 static ScdcEvent
-row_event(const ScdcSchema *schema, Relation rel, ReorderBufferChange *change)
+row_event(const ScdcSchema *schema, const AttrMap *map, Relation rel, ReorderBufferChange *change)
 {
 	HeapTuple	old_tuple = scdc_change_tuple_compat(change->data.tp.oldtuple);
 	HeapTuple	new_tuple = scdc_change_tuple_compat(change->data.tp.newtuple);
@@ -217,9 +217,9 @@ row_event(const ScdcSchema *schema, Relation rel, ReorderBufferChange *change)
 		old_tuple = NULL;
 	}
 	if (old_tuple && event.kind != SCDC_EVENT_INSERT)
-		event.old_image = scdc_image_make(schema, rel, old_tuple, NULL, SCDC_IMAGE_FROM_WAL);
+		event.old_image = scdc_image_make(schema, rel, map, old_tuple, NULL, SCDC_IMAGE_FROM_WAL);
 	if (new_tuple && event.kind != SCDC_EVENT_DELETE)
-		event.new_image = scdc_image_make(schema, rel, new_tuple, old_tuple,
+		event.new_image = scdc_image_make(schema, rel, map, new_tuple, old_tuple,
 										  event.flags & SCDC_EVENT_INCOMPLETE ? SCDC_IMAGE_FROM_WAL_INCOMPLETE :
 										  SCDC_IMAGE_FROM_WAL);
 	return event;
@@ -234,14 +234,15 @@ row_event(const ScdcSchema *schema, Relation rel, ReorderBufferChange *change)
  * that is decoded while it runs.
  */
 static bool
-row_event_or_reason(const ScdcSchema *schema, Relation rel, ReorderBufferChange *change, ScdcEvent *event, char **reason)
+row_event_or_reason(const ScdcSchema *schema, const AttrMap *map, Relation rel, ReorderBufferChange *change,
+					ScdcEvent *event, char **reason)
 {
 	MemoryContext cxt = CurrentMemoryContext;
 	volatile bool ok = true;
 
 	PG_TRY();
 	{
-		*event = row_event(schema, rel, change);
+		*event = row_event(schema, map, rel, change);
 	}
 	PG_CATCH();
 	{
@@ -269,6 +270,7 @@ decode_change(Relation rel, ReorderBufferChange *change)
 	ScdcCommands *c;
 	ScdcTracked *t;
 	ScdcSchema *schema;
+	const AttrMap *map = NULL;
 	ScdcEvent	event;
 	char	   *reason;
 
@@ -276,19 +278,20 @@ decode_change(Relation rel, ReorderBufferChange *change)
 		return;					/* truncated; it has no rows, and its partitions are told of too */
 
 	/* the new heap of a rewritten table: its rows are no changes, but the table may have other values now */
-	t = OidIsValid(rewritten) ? scdc_collect_lookup_rewritten(rewritten, &schema) : scdc_collect_lookup(rel, &schema);
+	t = OidIsValid(rewritten) ? scdc_collect_lookup_rewritten(rewritten, &schema) :
+		scdc_collect_lookup(rel, &schema, &map);
 	if (t == NULL)
 		return;
 	if (OidIsValid(rewritten))
 	{
-		scdc_commands_rewriting(commands_now(true), RelationGetRelid(rel), change->txn->xid, t, schema);
+		scdc_commands_rewriting(commands_now(true), RelationGetRelid(rel), rewritten, change->txn->xid, t, schema);
 		return;
 	}
 	c = commands_now(false);
 	if (truncate && c && scdc_commands_truncated(c, RelationGetRelid(rel)))
 		return;
 	if (c && c->rewrites != NIL)
-		scdc_commands_settle(c, t, take_event);
+		scdc_commands_settle(c, RelationGetRelid(rel), take_event);
 	if (!running && !scdc_collect_begin_version(t))
 		return;
 
@@ -297,7 +300,7 @@ decode_change(Relation rel, ReorderBufferChange *change)
 		memset(&event, 0, sizeof(event));
 		event.kind = SCDC_EVENT_TRUNCATE;
 	}
-	else if (!row_event_or_reason(schema, rel, change, &event, &reason))
+	else if (!row_event_or_reason(schema, map, rel, change, &event, &reason))
 	{
 		memset(&event, 0, sizeof(event));
 		event.kind = SCDC_EVENT_GAP;
@@ -367,7 +370,7 @@ commit_cb(LogicalDecodingContext *ctx, ReorderBufferTXN *txn, XLogRecPtr commit_
 
 	txn_now = txn;
 	running = false;
-	scdc_commands_settle(&commands, NULL, take_event);
+	scdc_commands_settle(&commands, InvalidOid, take_event);
 	if (commands.entry > 0)
 		scdc_inbox_note_taken(full_xid(txn->xid));
 	scdc_collect_commit();
@@ -459,7 +462,7 @@ stream_commit_cb(LogicalDecodingContext *ctx, ReorderBufferTXN *txn, XLogRecPtr 
 	c = commands_now(false);
 	if (c)
 	{
-		scdc_commands_settle(c, NULL, take_event);
+		scdc_commands_settle(c, InvalidOid, take_event);
 		if (c->entry > 0)
 			scdc_inbox_note_taken(full_xid(txn->xid));
 	}

@@ -22,6 +22,7 @@
 typedef struct Rewrite
 {
 	Oid			new_heap;
+	Oid			rewritten;
 	TransactionId subxid;
 	ScdcTracked *tracked;
 	ScdcSchema *schema;
@@ -106,7 +107,7 @@ take_row(ScdcCommands *commands, const ScdcInboxRow *row, ScdcTakeEvent take)
 	switch (row->kind)
 	{
 		case SCDC_INBOX_EVENTS:
-			scdc_commands_settle(commands, t, take);
+			scdc_commands_settle(commands, row->relid, take);
 			take_block(row, t, take);
 			break;
 		case SCDC_INBOX_TRUNCATED:
@@ -161,7 +162,8 @@ scdc_commands_truncated(ScdcCommands *commands, Oid relid)
 }
 
 void
-scdc_commands_rewriting(ScdcCommands *commands, Oid new_heap, TransactionId subxid, ScdcTracked *t, ScdcSchema *schema)
+scdc_commands_rewriting(ScdcCommands *commands, Oid new_heap, Oid rewritten, TransactionId subxid, ScdcTracked *t,
+						ScdcSchema *schema)
 {
 	MemoryContext old;
 	Rewrite    *r;
@@ -172,6 +174,7 @@ scdc_commands_rewriting(ScdcCommands *commands, Oid new_heap, TransactionId subx
 	old = MemoryContextSwitchTo(commands->cxt);
 	r = palloc(sizeof(Rewrite));
 	r->new_heap = new_heap;
+	r->rewritten = rewritten;
 	r->subxid = subxid;
 	r->tracked = t;
 	r->schema = schema;
@@ -180,7 +183,7 @@ scdc_commands_rewriting(ScdcCommands *commands, Oid new_heap, TransactionId subx
 }
 
 void
-scdc_commands_settle(ScdcCommands *commands, const ScdcTracked *t, ScdcTakeEvent take)
+scdc_commands_settle(ScdcCommands *commands, Oid relid, ScdcTakeEvent take)
 {
 	ListCell   *lc;
 
@@ -188,7 +191,7 @@ scdc_commands_settle(ScdcCommands *commands, const ScdcTracked *t, ScdcTakeEvent
 	{
 		Rewrite    *r = lfirst(lc);
 
-		if (t != NULL && r->tracked != t)
+		if (OidIsValid(relid) && r->rewritten != relid)
 			continue;
 		take_gap(r->subxid, r->tracked, r->schema, 0, take);
 		commands->rewrites = foreach_delete_current(commands->rewrites, lc);

@@ -39,11 +39,11 @@ extern void scdc_inbox_read(ScdcCommands *commands, uint64 xid, ScdcTakeEvent ta
 extern bool scdc_commands_truncated(ScdcCommands *commands, Oid relid);
 
 /* A row of the new heap of a table that is being rewritten. */
-extern void scdc_commands_rewriting(ScdcCommands *commands, Oid new_heap, TransactionId subxid, ScdcTracked *t,
-									ScdcSchema *schema);
+extern void scdc_commands_rewriting(ScdcCommands *commands, Oid new_heap, Oid rewritten, TransactionId subxid,
+									ScdcTracked *t, ScdcSchema *schema);
 
-/* The stream (NULL: any) goes on: rewrites without an entry are gaps. */
-extern void scdc_commands_settle(ScdcCommands *commands, const ScdcTracked *t, ScdcTakeEvent take);
+/* The table (InvalidOid: any) goes on: a rewrite without an entry is a gap. */
+extern void scdc_commands_settle(ScdcCommands *commands, Oid relid, ScdcTakeEvent take);
 
 /* ---- removing rows, outside decoding ---- */
 

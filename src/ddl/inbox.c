@@ -24,6 +24,7 @@
 
 #include "capture/decode.h"
 #include "ddl/inbox.h"
+#include "ddl/members.h"
 #include "log/changelog.h"
 #include "log/image.h"
 #include "log/inbox_rows.h"
@@ -188,7 +189,8 @@ scdc_output_end(const ScdcOutputMode *mode)
 void
 scdc_inbox_write_rows(Relation rel, const ScdcStream *stream, ScdcEventKind kind)
 {
-	ScdcSchema *schema = scdc_schema_of_relation(rel, stream->stream_id, stream->identity, stream->nidentity);
+	AttrMap    *map;
+	ScdcSchema *schema = scdc_member_schema(rel, stream, &map);
 	Snapshot	snapshot = RegisterSnapshot(GetLatestSnapshot());
 	TupleTableSlot *slot = table_slot_create(rel, NULL);
 	TableScanDesc scan = table_beginscan(rel, snapshot, 0, NULL);
@@ -201,7 +203,7 @@ scdc_inbox_write_rows(Relation rel, const ScdcStream *stream, ScdcEventKind kind
 	while (table_scan_getnextslot(scan, ForwardScanDirection, slot))
 	{
 		MemoryContext old = MemoryContextSwitchTo(row_cxt);
-		ScdcBytes	image = scdc_image_make(schema, rel, ExecCopySlotHeapTuple(slot), NULL, SCDC_IMAGE_FROM_TABLE);
+		ScdcBytes	image = scdc_image_make(schema, rel, map, ExecCopySlotHeapTuple(slot), NULL, SCDC_IMAGE_FROM_TABLE);
 		ScdcEvent	event = {.kind = kind};
 
 		CHECK_FOR_INTERRUPTS();

@@ -31,16 +31,17 @@
 #define SCDC_INBOX_MESSAGE	"inbox"
 
 /*
- * The stream that rows of a table go to at present, and has a live registry
- * row; NULL if there is none.  In the current context.  No locks on the table.
+ * The stream that rows of a table, or of the partitioned table that it is a
+ * part of, go to at present; NULL if there is none.  In the current context.
+ * No locks on the table.
  */
 extern ScdcStream *scdc_ddl_stream(Oid relid);
 
 /*
  * Every row of the relation that GetLatestSnapshot sees becomes an event of
  * this transaction, at this place: kind is SCDC_EVENT_INSERT or
- * SCDC_EVENT_DELETE.  The images are laid out by the schema that
- * scdc_schema_of_relation makes of the relation for the stream.  The caller
+ * SCDC_EVENT_DELETE.  The images are laid out by what scdc_member_schema makes
+ * of the relation for the stream.  The caller
  * holds a lock that keeps the rows from changing until the command is done.
  * Memory is bounded by a block and a row.  Type output functions are called, as the table's owner
  * and with the settings of the log.

@@ -46,6 +46,7 @@
 
 #include "ddl/ddl.h"
 #include "ddl/inbox.h"
+#include "ddl/members.h"
 #include "log/image.h"
 #include "sql/tapes.h"
 
@@ -55,6 +56,7 @@ typedef struct AlteredTable
 	ScdcCommandTable t;
 	TupleDesc	desc;			/* before the command */
 	ScdcSchema *schema;
+	AttrMap    *map;
 
 	/* once it is being rewritten */
 	Oid			new_heap;
@@ -75,6 +77,15 @@ check_before_lock(const RangeVar *rv, Oid relid, Oid old_relid, void *arg)
 		aclcheck_error(ACLCHECK_NOT_OWNER, get_relkind_objtype(get_rel_relkind(relid)), rv->relname);
 }
 
+/* ATTACH or DETACH, which rewrite nothing and must not lock the other partitions. */
+static bool
+moves_partition(const AlterTableStmt *stmt)
+{
+	const AlterTableCmd *cmd = linitial(stmt->cmds);
+
+	return cmd->def != NULL && IsA(cmd->def, PartitionCmd);
+}
+
 /* The tables that the command is about, locked; NIL if none of them can be a tracked one, or the command will fail. */
 static List *
 lock_tables(AlterTableStmt *stmt)
@@ -83,7 +94,7 @@ lock_tables(AlterTableStmt *stmt)
 	Oid			relid;
 	char		relkind;
 
-	if (stmt->objtype != OBJECT_TABLE || AlterTableGetLockLevel(stmt->cmds) != AccessExclusiveLock)
+	if (stmt->objtype != OBJECT_TABLE || AlterTableGetLockLevel(stmt->cmds) != AccessExclusiveLock || moves_partition(stmt))
 		return NIL;
 	relid = RangeVarGetRelid(rv, NoLock, true);
 	if (!OidIsValid(relid) || !pg_class_ownercheck(relid, GetUserId()))
@@ -104,7 +115,7 @@ describe(void *arg)
 	Relation	rel = table_open(table->t.relid, NoLock);
 
 	table->desc = CreateTupleDescCopyConstr(RelationGetDescr(rel));
-	table->schema = scdc_schema_of_relation(rel, stream->stream_id, stream->identity, stream->nidentity);
+	table->schema = scdc_member_schema(rel, stream, &table->map);
 	table_close(rel, NoLock);
 }
 
@@ -148,8 +159,8 @@ set_old_rows_aside(void *arg)
 	while (table_scan_getnextslot(scan, ForwardScanDirection, slot))
 	{
 		MemoryContext old = MemoryContextSwitchTo(row_cxt);
-		ScdcBytes	image = scdc_image_make_of(table->schema, table->desc, ExecCopySlotHeapTuple(slot), NULL,
-											   SCDC_IMAGE_FROM_TABLE);
+		ScdcBytes	image = scdc_image_make_of(table->schema, table->desc, table->map, ExecCopySlotHeapTuple(slot),
+											   NULL, SCDC_IMAGE_FROM_TABLE);
 
 		CHECK_FOR_INTERRUPTS();
 		scdc_tape_write(table->old_rows, &image.len, sizeof(image.len), NULL);
@@ -366,6 +377,7 @@ record_rewrite(void *arg)
 	ScdcStream *stream = table->t.stream;
 	Relation	rel;
 	ScdcSchema *schema;
+	AttrMap    *map;
 	Comparison *comparison;
 	ScdcInboxWriter *writer;
 	Snapshot	snapshot;
@@ -380,7 +392,7 @@ record_rewrite(void *arg)
 				(errcode(ERRCODE_OBJECT_IN_USE),
 				 errmsg("a trigger or function has written the table in the middle of the command")));
 	rel = table_open(table->t.relid, NoLock);
-	schema = scdc_schema_of_relation(rel, stream->stream_id, stream->identity, stream->nidentity);
+	schema = scdc_member_schema(rel, stream, &map);
 	comparison = comparison_create(stream, table->schema, schema);
 	writer = scdc_inbox_writer_begin(stream, table->t.relid, schema, table->schema, table->new_heap);
 	snapshot = RegisterSnapshot(GetLatestSnapshot());
@@ -397,7 +409,7 @@ record_rewrite(void *arg)
 		CHECK_FOR_INTERRUPTS();
 		MemoryContextSwitchTo(row_cxt);
 		event.old_image = next_old_row(table);
-		event.new_image = scdc_image_make(schema, rel, ExecCopySlotHeapTuple(slot), NULL, SCDC_IMAGE_FROM_TABLE);
+		event.new_image = scdc_image_make(schema, rel, map, ExecCopySlotHeapTuple(slot), NULL, SCDC_IMAGE_FROM_TABLE);
 		same = same_row(comparison, event.old_image, event.new_image, cxt);
 		MemoryContextSwitchTo(cxt);
 		if (!same)

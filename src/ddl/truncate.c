@@ -143,15 +143,55 @@ forbid(Oid relid)
 					 name, quote_literal_cstr(name))));
 }
 
+/*
+ * Tables of one stream, next to each other in the list: partitions.  They are
+ * recorded together, or a thousand of them would need as many
+ * subtransactions.
+ */
+typedef struct Run
+{
+	List	   *tables;
+	int			first;
+	int			end;			/* behind the last */
+} Run;
+
+static ScdcCommandTable *
+run_table(const Run *run, int i)
+{
+	return list_nth(run->tables, i);
+}
+
 static void
 record(void *arg)
 {
-	ScdcCommandTable *table = arg;
-	Relation	rel = table_open(table->relid, NoLock);
+	Run		   *run = arg;
 
-	scdc_inbox_write_rows(rel, table->stream, SCDC_EVENT_DELETE);
-	scdc_inbox_write_truncated(rel, table->stream);
-	table_close(rel, NoLock);
+	for (int i = run->first; i < run->end; i++)
+	{
+		ScdcCommandTable *table = run_table(run, i);
+		Relation	rel = table_open(table->relid, NoLock);
+
+		scdc_inbox_write_rows(rel, table->stream, SCDC_EVENT_DELETE);
+		scdc_inbox_write_truncated(rel, table->stream);
+		table_close(rel, NoLock);
+	}
+}
+
+static void
+record_all(List *tables)
+{
+	Run			run = {.tables = tables};
+
+	for (; run.first < list_length(tables); run.first = run.end)
+	{
+		const ScdcStream *stream = run_table(&run, run.first)->stream;
+
+		run.end = run.first + 1;
+		while (run.end < list_length(tables) && run_table(&run, run.end)->stream->stream_id == stream->stream_id)
+			run.end++;
+		(void) scdc_ddl_try(record, &run, psprintf("the rows that TRUNCATE takes away from table \"%s\"",
+												   get_rel_name(stream->relid)));
+	}
 }
 
 static void
@@ -202,12 +242,6 @@ scdc_truncate_begin(TruncateStmt *stmt)
 		return NULL;
 	if (stmt->behavior != DROP_CASCADE)
 		check_references(relids);
-	foreach(lc, command->tables)
-	{
-		ScdcCommandTable *table = lfirst(lc);
-
-		(void) scdc_ddl_try(record, table, psprintf("the rows that TRUNCATE takes away from table \"%s\"",
-													get_rel_name(table->relid)));
-	}
+	record_all(command->tables);
 	return command;
 }

@@ -19,6 +19,7 @@
 #include "utils/inval.h"
 #include "utils/pg_lsn.h"
 #include "utils/rel.h"
+#include "utils/syscache.h"
 #include "utils/timestamp.h"
 #include "utils/xid8.h"
 
@@ -43,8 +44,6 @@ enum
 	Anum_streams_identity_index,
 	Anum_streams_retention,
 	Anum_streams_on_truncate,
-	Anum_streams_old_identity,
-	Anum_streams_old_index,
 	Anum_streams_tracked_xid,
 	Anum_streams_tracked_at,
 	Anum_streams_last_version,
@@ -106,10 +105,21 @@ enum
 enum
 {
 	Anum_registry_relid = 1,
+	Anum_registry_root,
 	Anum_registry_stream_id,
 	Anum_registry_base_version,
 	Anum_registry_identity_attnums,
 	Natts_registry = Anum_registry_identity_attnums
+};
+
+/* columns of streamcdc.members */
+enum
+{
+	Anum_members_stream_id = 1,
+	Anum_members_relid,
+	Anum_members_old_identity,
+	Anum_members_old_index,
+	Natts_members = Anum_members_old_index
 };
 
 static Datum
@@ -157,8 +167,6 @@ stream_of_row(HeapTuple tuple, Datum *values, bool *isnull)
 		*s->retention = *DatumGetIntervalP(values[Anum_streams_retention - 1]);
 	}
 	s->on_truncate = TextDatumGetCString(values[Anum_streams_on_truncate - 1]);
-	s->old_replica_identity = DatumGetChar(values[Anum_streams_old_identity - 1]);
-	s->old_replica_index = DatumGetObjectId(values[Anum_streams_old_index - 1]);
 	s->tracked_xid = DatumGetFullTransactionId(values[Anum_streams_tracked_xid - 1]);
 	s->tracked_at = DatumGetTimestampTz(values[Anum_streams_tracked_at - 1]);
 	s->last_version = isnull[Anum_streams_last_version - 1] ? -1 :
@@ -253,8 +261,6 @@ scdc_stream_insert(const ScdcStream *s)
 	else
 		isnull[Anum_streams_retention - 1] = true;
 	values[Anum_streams_on_truncate - 1] = CStringGetTextDatum(s->on_truncate);
-	values[Anum_streams_old_identity - 1] = CharGetDatum(s->old_replica_identity);
-	values[Anum_streams_old_index - 1] = ObjectIdGetDatum(s->old_replica_index);
 	values[Anum_streams_tracked_xid - 1] = FullTransactionIdGetDatum(s->tracked_xid);
 	values[Anum_streams_tracked_at - 1] = TimestampTzGetDatum(s->tracked_at);
 	if (s->last_version < 0)
@@ -480,19 +486,28 @@ scdc_stream_delete_log(int64 stream_id, Snapshot snapshot)
 }
 
 void
-scdc_registry_insert(const ScdcStream *stream)
+scdc_registry_insert(const ScdcRegistered *r)
 {
 	Relation	rel = scdc_table_open(SCDC_REGISTRY, RowExclusiveLock);
 	Datum		values[Natts_registry];
 	bool		isnull[Natts_registry] = {0};
 
-	values[Anum_registry_relid - 1] = ObjectIdGetDatum(stream->relid);
-	values[Anum_registry_stream_id - 1] = Int64GetDatum(stream->stream_id);
-	values[Anum_registry_base_version - 1] = Int64GetDatum(stream->base_version);
-	values[Anum_registry_identity_attnums - 1] = attnums_datum(stream->identity, stream->nidentity);
+	values[Anum_registry_relid - 1] = ObjectIdGetDatum(r->relid);
+	values[Anum_registry_root - 1] = ObjectIdGetDatum(r->root);
+	values[Anum_registry_stream_id - 1] = Int64GetDatum(r->stream_id);
+	values[Anum_registry_base_version - 1] = Int64GetDatum(r->base_version);
+	values[Anum_registry_identity_attnums - 1] = attnums_datum(r->identity, r->nidentity);
 	scdc_row_insert(rel, values, isnull);
 	table_close(rel, NoLock);
-	CacheInvalidateRelcacheByRelid(stream->relid);
+	CacheInvalidateRelcacheByRelid(r->relid);
+}
+
+/* Of a table that is being dropped there may be nothing left; then nobody has it in a cache either. */
+static void
+invalidate(Oid relid)
+{
+	if (SearchSysCacheExists1(RELOID, ObjectIdGetDatum(relid)))
+		CacheInvalidateRelcacheByRelid(relid);
 }
 
 static bool
@@ -501,8 +516,9 @@ delete_registered(Relation rel, HeapTuple tuple, Datum *values, bool *isnull, vo
 	ItemPointerData tid = tuple->t_self;
 
 	scdc_row_delete(rel, &tid);
+	invalidate(DatumGetObjectId(values[Anum_registry_relid - 1]));
 	*(bool *) arg = true;
-	return false;
+	return true;
 }
 
 bool
@@ -515,9 +531,19 @@ scdc_registry_delete(Oid relid)
 	ScanKeyInit(&key[0], Anum_registry_relid, BTEqualStrategyNumber, F_OIDEQ, ObjectIdGetDatum(relid));
 	scdc_rows_scan(SCDC_REGISTRY, "registry_relid", 1, key, false, NULL, delete_registered, &found);
 	table_close(rel, NoLock);
-	if (found)
-		CacheInvalidateRelcacheByRelid(relid);
 	return found;
+}
+
+void
+scdc_registry_delete_stream(int64 stream_id)
+{
+	ScanKeyData key[1];
+	bool		found = false;
+	Relation	rel = scdc_table_open(SCDC_REGISTRY, RowExclusiveLock);
+
+	ScanKeyInit(&key[0], Anum_registry_stream_id, BTEqualStrategyNumber, F_INT8EQ, Int64GetDatum(stream_id));
+	scdc_rows_scan(SCDC_REGISTRY, "registry_stream", 1, key, false, NULL, delete_registered, &found);
+	table_close(rel, NoLock);
 }
 
 static bool
@@ -525,6 +551,8 @@ read_registered(Relation rel, HeapTuple tuple, Datum *values, bool *isnull, void
 {
 	ScdcRegistered *r = arg;
 
+	r->relid = DatumGetObjectId(values[Anum_registry_relid - 1]);
+	r->root = DatumGetObjectId(values[Anum_registry_root - 1]);
 	r->stream_id = DatumGetInt64(values[Anum_registry_stream_id - 1]);
 	r->base_version = DatumGetInt64(values[Anum_registry_base_version - 1]);
 	r->nidentity = attnums_of_datum(values[Anum_registry_identity_attnums - 1], r->identity);
@@ -536,10 +564,30 @@ scdc_registry_lookup(Oid relid, Snapshot snapshot, ScdcRegistered *registered)
 {
 	ScanKeyData key[1];
 
-	registered->stream_id = 0;
+	memset(registered, 0, sizeof(*registered));
 	ScanKeyInit(&key[0], Anum_registry_relid, BTEqualStrategyNumber, F_OIDEQ, ObjectIdGetDatum(relid));
 	scdc_rows_scan(SCDC_REGISTRY, "registry_relid", 1, key, false, snapshot, read_registered, registered);
-	return registered->stream_id != 0;
+	return OidIsValid(registered->relid);
+}
+
+static bool
+append_registered(Relation rel, HeapTuple tuple, Datum *values, bool *isnull, void *arg)
+{
+	List	  **list = arg;
+
+	*list = lappend_oid(*list, DatumGetObjectId(values[Anum_registry_relid - 1]));
+	return true;
+}
+
+List *
+scdc_registry_members(int64 stream_id, Snapshot snapshot)
+{
+	ScanKeyData key[1];
+	List	   *result = NIL;
+
+	ScanKeyInit(&key[0], Anum_registry_stream_id, BTEqualStrategyNumber, F_INT8EQ, Int64GetDatum(stream_id));
+	scdc_rows_scan(SCDC_REGISTRY, "registry_stream", 1, key, false, snapshot, append_registered, &result);
+	return result;
 }
 
 bool
@@ -548,7 +596,70 @@ scdc_registry_is_empty(Snapshot snapshot)
 	ScdcRegistered r = {0};
 
 	scdc_rows_scan(SCDC_REGISTRY, NULL, 0, NULL, false, snapshot, read_registered, &r);
-	return r.stream_id == 0;
+	return !OidIsValid(r.relid);
+}
+
+void
+scdc_member_insert(const ScdcMember *p)
+{
+	Relation	rel = scdc_table_open(SCDC_MEMBERS, RowExclusiveLock);
+	Datum		values[Natts_members];
+	bool		isnull[Natts_members] = {0};
+
+	values[Anum_members_stream_id - 1] = Int64GetDatum(p->stream_id);
+	values[Anum_members_relid - 1] = ObjectIdGetDatum(p->relid);
+	values[Anum_members_old_identity - 1] = CharGetDatum(p->old_replica_identity);
+	values[Anum_members_old_index - 1] = ObjectIdGetDatum(p->old_replica_index);
+	scdc_row_insert(rel, values, isnull);
+	table_close(rel, NoLock);
+}
+
+void
+scdc_member_delete(const ScdcMember *p)
+{
+	Relation	rel = scdc_table_open(SCDC_MEMBERS, RowExclusiveLock);
+	ItemPointerData tid = p->tid;
+
+	scdc_row_delete(rel, &tid);
+	table_close(rel, NoLock);
+}
+
+static bool
+append_member(Relation rel, HeapTuple tuple, Datum *values, bool *isnull, void *arg)
+{
+	List	  **list = arg;
+	ScdcMember *p = palloc0(sizeof(ScdcMember));
+
+	p->stream_id = DatumGetInt64(values[Anum_members_stream_id - 1]);
+	p->relid = DatumGetObjectId(values[Anum_members_relid - 1]);
+	p->old_replica_identity = DatumGetChar(values[Anum_members_old_identity - 1]);
+	p->old_replica_index = DatumGetObjectId(values[Anum_members_old_index - 1]);
+	p->tid = tuple->t_self;
+	*list = lappend(*list, p);
+	return true;
+}
+
+List *
+scdc_member_list(int64 stream_id, Snapshot snapshot)
+{
+	ScanKeyData key[1];
+	List	   *result = NIL;
+
+	ScanKeyInit(&key[0], Anum_members_stream_id, BTEqualStrategyNumber, F_INT8EQ, Int64GetDatum(stream_id));
+	scdc_rows_scan(SCDC_MEMBERS, "members_id", 1, key, false, snapshot, append_member, &result);
+	return result;
+}
+
+ScdcMember *
+scdc_member_read(int64 stream_id, Oid relid, Snapshot snapshot)
+{
+	ScanKeyData key[2];
+	List	   *result = NIL;
+
+	ScanKeyInit(&key[0], Anum_members_stream_id, BTEqualStrategyNumber, F_INT8EQ, Int64GetDatum(stream_id));
+	ScanKeyInit(&key[1], Anum_members_relid, BTEqualStrategyNumber, F_OIDEQ, ObjectIdGetDatum(relid));
+	scdc_rows_scan(SCDC_MEMBERS, "members_id", 2, key, false, snapshot, append_member, &result);
+	return result == NIL ? NULL : linitial(result);
 }
 
 static bool

@@ -45,14 +45,14 @@ typedef struct ScdcStream
 	Oid			identity_index;
 	Interval   *retention;	/* NULL: the setting */
 	char	   *on_truncate;
-	char		old_replica_identity;
-	Oid			old_replica_index;
 	FullTransactionId tracked_xid;
 	TimestampTz tracked_at;
 	int64		last_version;	/* of a stream that ended (g, s, u; d once capture has passed the drop); -1 when NULL */
 	char	   *reason;			/* why it ended, or NULL */
 	char	   *home;			/* the installation that it belongs to, see log/definition.h */
 	bool		is_definition;	/* inert, and there is nothing but its definition: no row here, no log */
+	char		old_replica_identity;	/* if so: what a table that is not partitioned had; otherwise see ScdcMember */
+	Oid			old_replica_index;
 	ItemPointerData tid;		/* where the row is */
 } ScdcStream;
 
@@ -102,22 +102,54 @@ extern void scdc_missing_insert(int64 stream_id, AttrNumber attnum, const char *
 /* Deletes what there is of an ended stream but its row: blocks, schemas, missing values, baseline. */
 extern void scdc_stream_delete_log(int64 stream_id, Snapshot snapshot);
 
-/* The registry; both call CacheInvalidateRelcacheByRelid, without which decoding would not notice. */
-extern void scdc_registry_insert(const ScdcStream *stream);
-extern bool scdc_registry_delete(Oid relid);
-
-/* What is registered for a table: what decoding has to know of its stream. */
+/*
+ * The registry: what is captured.  Of a tracked partitioned table there is a
+ * row for itself, for each partition at any level, and for the partitioned
+ * ones in between; root is then the tracked table, elsewhere the table itself.
+ * It says what decoding has to know of the stream.
+ */
 typedef struct ScdcRegistered
 {
+	Oid			relid;
+	Oid			root;
 	int64		stream_id;
 	int64		base_version;
 	int			nidentity;
-	AttrNumber	identity[INDEX_MAX_KEYS];
+	AttrNumber	identity[INDEX_MAX_KEYS];	/* of the root */
 } ScdcRegistered;
 
-/* False if nothing is.  snapshot NULL: the catalog snapshot, historic while decoding. */
+/* These call CacheInvalidateRelcacheByRelid, without which decoding would not notice. */
+extern void scdc_registry_insert(const ScdcRegistered *registered);
+extern bool scdc_registry_delete(Oid relid);	/* false if there was nothing */
+extern void scdc_registry_delete_stream(int64 stream_id);
+
+/* What is registered for a table; false if nothing.  snapshot NULL: the catalog snapshot, historic while decoding. */
 extern bool scdc_registry_lookup(Oid relid, Snapshot snapshot, ScdcRegistered *registered);
+
+/* The OIDs of all that is registered for a stream, in their order. */
+extern List *scdc_registry_members(int64 stream_id, Snapshot snapshot);
 extern bool scdc_registry_is_empty(Snapshot snapshot);
+
+/*
+ * A table whose rows are in a stream: the tracked table or, if that is
+ * partitioned, a partition.  Stays when the stream is given up, for as long as
+ * the table may get its REPLICA IDENTITY back.
+ */
+typedef struct ScdcMember
+{
+	int64		stream_id;
+	Oid			relid;
+	char		old_replica_identity;
+	Oid			old_replica_index;
+	ItemPointerData tid;
+} ScdcMember;
+
+extern void scdc_member_insert(const ScdcMember *member);
+extern void scdc_member_delete(const ScdcMember *member);
+
+/* Those of a stream, in order of their OIDs; or the one, NULL if it is none. */
+extern List *scdc_member_list(int64 stream_id, Snapshot snapshot);
+extern ScdcMember *scdc_member_read(int64 stream_id, Oid relid, Snapshot snapshot);
 
 /* The slot that capture relies on. */
 typedef struct ScdcSlot

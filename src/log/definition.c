@@ -12,6 +12,7 @@
 #include "access/table.h"
 #include "access/xlog.h"
 #include "catalog/namespace.h"
+#include "catalog/pg_class.h"
 #include "catalog/pg_type.h"
 #include "miscadmin.h"
 #include "utils/array.h"
@@ -85,7 +86,11 @@ scdc_definition_insert(const ScdcStream *s)
 	NameData	schema_name,
 				table_name,
 				index_name;
-	char	   *index = get_rel_name(s->old_replica_index);
+	Snapshot	snapshot = RegisterSnapshot(GetLatestSnapshot());
+	ScdcMember *member = scdc_member_read(s->stream_id, s->relid, snapshot);	/* NULL: partitioned */
+	char	   *index = member ? get_rel_name(member->old_replica_index) : NULL;
+
+	UnregisterSnapshot(snapshot);
 
 	namestrcpy(&schema_name, s->schema_name);
 	namestrcpy(&table_name, s->table_name);
@@ -100,7 +105,7 @@ scdc_definition_insert(const ScdcStream *s)
 	else
 		isnull[Anum_definitions_retention - 1] = true;
 	values[Anum_definitions_on_truncate - 1] = CStringGetTextDatum(s->on_truncate);
-	values[Anum_definitions_old_identity - 1] = CharGetDatum(s->old_replica_identity);
+	values[Anum_definitions_old_identity - 1] = CharGetDatum(member ? member->old_replica_identity : REPLICA_IDENTITY_DEFAULT);
 	if (index)
 	{
 		namestrcpy(&index_name, index);

@@ -24,7 +24,7 @@
 /* This database's home: cluster, database and installation of the extension; palloc'd. */
 extern char *scdc_home(void);
 
-/* Adds the definition of a stream that begins. */
+/* Adds the definition of a stream that begins, after its members. */
 extern void scdc_definition_insert(const ScdcStream *stream);
 
 /*

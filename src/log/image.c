@@ -135,16 +135,45 @@ stored_size(Datum value)
 	return VARSIZE_ANY(v);
 }
 
-ScdcBytes
-scdc_image_make(const ScdcSchema *schema, Relation rel, HeapTuple tuple, HeapTuple fallback,
-				ScdcImageSource source)
+AttrMap *
+scdc_image_map(Relation partition, Relation root)
 {
-	return scdc_image_make_of(schema, RelationGetDescr(rel), tuple, fallback, source);
+	TupleDesc	from = RelationGetDescr(partition),
+				to = RelationGetDescr(root);
+	AttrMap    *map;
+	bool		same = from->natts == to->natts;
+
+	if (RelationGetRelid(partition) == RelationGetRelid(root))
+		return NULL;
+	map = build_attrmap_by_name(from, to);
+
+	/* (the server's build_attrmap_by_name_if_req also asks for no added columns, which make no difference here) */
+	for (int i = 0; i < to->natts && same; i++)
+	{
+		Form_pg_attribute a = TupleDescAttr(from, i),
+					b = TupleDescAttr(to, i);
+
+		if (map->attnums[i] == 0 && a->attisdropped)
+			same = a->attlen == b->attlen && a->attalign == b->attalign;
+		else
+			same = map->attnums[i] == i + 1;
+	}
+	if (!same)
+		return map;
+	free_attrmap(map);
+	return NULL;
 }
 
 ScdcBytes
-scdc_image_make_of(const ScdcSchema *schema, TupleDesc desc, HeapTuple tuple, HeapTuple fallback,
-				   ScdcImageSource source)
+scdc_image_make(const ScdcSchema *schema, Relation rel, const AttrMap *map, HeapTuple tuple, HeapTuple fallback,
+				ScdcImageSource source)
+{
+	return scdc_image_make_of(schema, RelationGetDescr(rel), map, tuple, fallback, source);
+}
+
+ScdcBytes
+scdc_image_make_of(const ScdcSchema *schema, TupleDesc desc, const AttrMap *map, HeapTuple tuple,
+				   HeapTuple fallback, ScdcImageSource source)
 {
 	Datum	   *values,
 			   *ivalues,
@@ -156,11 +185,11 @@ scdc_image_make_of(const ScdcSchema *schema, TupleDesc desc, HeapTuple tuple, He
 	Size		size = 0;		/* of the variable part; a row of a gigabyte must not be put together to find that it is too large */
 
 	/* the common case: the tuple is its own image */
-	if (schema->as_table && !HeapTupleHasExternal(tuple) &&
+	if (map == NULL && schema->as_table && !HeapTupleHasExternal(tuple) &&
 		HeapTupleHeaderGetNatts(tuple->t_data) == schema->ncolumns)
 		return image_of_tuple(tuple);
 
-	Assert(desc->natts == schema->ncolumns);
+	Assert(map ? map->maplen == schema->ncolumns : desc->natts == schema->ncolumns);
 	values = palloc(sizeof(Datum) * desc->natts);
 	isnull = palloc(sizeof(bool) * desc->natts);
 	ivalues = palloc(sizeof(Datum) * schema->image_desc->natts);
@@ -172,11 +201,12 @@ scdc_image_make_of(const ScdcSchema *schema, TupleDesc desc, HeapTuple tuple, He
 	for (int i = 0; i < schema->ncolumns; i++)
 	{
 		const ScdcColumn *c = &schema->columns[i];
-		Form_pg_attribute att = TupleDescAttr(desc, i);
+		int			n = map ? map->attnums[i] - 1 : i;	/* -1: a column that is dropped, or was before rel was made */
 		int			a = c->image_attno;
-		Datum		value = values[i];
+		Form_pg_attribute att;
+		Datum		value;
 
-		inull[a] = isnull[i] || c->dropped;
+		inull[a] = c->dropped || n < 0 || isnull[n];
 		ivalues[a] = (Datum) 0;
 		if (c->storage == SCDC_STORE_JSON)
 		{
@@ -185,6 +215,8 @@ scdc_image_make_of(const ScdcSchema *schema, TupleDesc desc, HeapTuple tuple, He
 		}
 		if (inull[a])
 			continue;
+		att = TupleDescAttr(desc, n);
+		value = values[n];
 
 		if (source != SCDC_IMAGE_FROM_TABLE && is_unchanged_toast(att, value))
 		{
@@ -194,7 +226,7 @@ scdc_image_make_of(const ScdcSchema *schema, TupleDesc desc, HeapTuple tuple, He
 				fnull = palloc(sizeof(bool) * desc->natts);
 				heap_deform_tuple(fallback, desc, fvalues, fnull);
 			}
-			if (fvalues == NULL || fnull[i] || is_unchanged_toast(att, fvalues[i]))
+			if (fvalues == NULL || fnull[n] || is_unchanged_toast(att, fvalues[n]))
 			{
 				if (source == SCDC_IMAGE_FROM_WAL_INCOMPLETE)
 				{
@@ -205,7 +237,7 @@ scdc_image_make_of(const ScdcSchema *schema, TupleDesc desc, HeapTuple tuple, He
 				}
 				elog(ERROR, "value of column \"%s\" is not in WAL", c->name);
 			}
-			value = fvalues[i];
+			value = fvalues[n];
 		}
 		if (c->storage == SCDC_STORE_RAW)
 		{

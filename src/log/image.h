@@ -14,6 +14,7 @@
 #ifndef SCDC_IMAGE_H
 #define SCDC_IMAGE_H
 
+#include "access/attmap.h"
 #include "access/htup.h"
 #include "log/block.h"
 #include "log/schema.h"
@@ -30,18 +31,26 @@ typedef enum ScdcImageSource
 } ScdcImageSource;
 
 /*
- * The image of a tuple of the relation that schema was made of.  fallback:
+ * Which column of a partition is which of the tracked table's, by name;
+ * raises 42804 if one is missing or of another type, which the server sees to.
+ * NULL if their tuples are laid out the same.  Current context.
+ */
+extern AttrMap *scdc_image_map(Relation partition, Relation root);
+
+/*
+ * The image of a tuple of a relation.  map: from scdc_image_map, NULL if
+ * schema was made of rel itself.  fallback:
  * the old tuple of an update, which holds the values that the new one left
  * out as unchanged; else NULL.  The tuple's header is changed in place, so it
  * must be the caller's own; the result points into it, or into the current
  * context.  Raises 54000 for a row larger than SCDC_IMAGE_MAX.
  */
-extern ScdcBytes scdc_image_make(const ScdcSchema *schema, Relation rel, HeapTuple tuple, HeapTuple fallback,
-								 ScdcImageSource source);
+extern ScdcBytes scdc_image_make(const ScdcSchema *schema, Relation rel, const AttrMap *map, HeapTuple tuple,
+								 HeapTuple fallback, ScdcImageSource source);
 
 /* The same with the relation's descriptor, which may be the one of an earlier time. */
-extern ScdcBytes scdc_image_make_of(const ScdcSchema *schema, TupleDesc desc, HeapTuple tuple, HeapTuple fallback,
-									ScdcImageSource source);
+extern ScdcBytes scdc_image_make_of(const ScdcSchema *schema, TupleDesc desc, const AttrMap *map, HeapTuple tuple,
+									HeapTuple fallback, ScdcImageSource source);
 
 /* What a value is stored as where it is not stored raw: its text, and to_jsonb() of it.  In the current context. */
 extern char *scdc_output_form(Datum value, Oid type);

@@ -28,6 +28,7 @@ static const char *const table_names[] = {
 	[SCDC_REGISTRY] = "registry",
 	[SCDC_STREAMS] = "streams",
 	[SCDC_DEFINITIONS] = "definitions",
+	[SCDC_MEMBERS] = "members",
 	[SCDC_BASELINES] = "baselines",
 	[SCDC_SCHEMAS] = "schemas",
 	[SCDC_MISSING_VALUES] = "missing_values",

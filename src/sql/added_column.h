@@ -13,12 +13,12 @@
 #ifndef SCDC_ADDED_COLUMN_H
 #define SCDC_ADDED_COLUMN_H
 
-#include "access/attnum.h"
+#include "nodes/parsenodes.h"
 
 /*
- * After columns were added, in the same transaction: keeps what the server has
- * noted, for each tracked table that has something new of the kind.
+ * After columns were added by the command, in its transaction: keeps what the
+ * server has noted, for each tracked table that has something new of the kind.
  */
-extern void scdc_added_columns_note(void);
+extern void scdc_added_columns_note(const AlterTableStmt *command);
 
 #endif							/* SCDC_ADDED_COLUMN_H */

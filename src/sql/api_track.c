@@ -14,19 +14,14 @@
 #include "access/xact.h"
 #include "access/xlog.h"
 #include "catalog/catalog.h"
-#include "catalog/indexing.h"
 #include "catalog/namespace.h"
 #include "catalog/pg_class.h"
 #include "catalog/pg_index.h"
 #include "catalog/pg_namespace.h"
-#include "catalog/pg_publication_rel.h"
-#include "catalog/pg_subscription_rel.h"
 #include "catalog/pg_type.h"
 #include "commands/sequence.h"
-#include "commands/tablecmds.h"
 #include "fmgr.h"
 #include "miscadmin.h"
-#include "nodes/makefuncs.h"
 #include "pgstat.h"
 #include "storage/bufmgr.h"
 #include "storage/lmgr.h"
@@ -47,6 +42,7 @@
 #include "capture/decode.h"
 #include "capture/wait.h"
 #include "clock.h"
+#include "ddl/members.h"
 #include "guc.h"
 #include "hooks.h"
 #include "log/catalog.h"
@@ -70,12 +66,16 @@ must_be_owner(Oid relid)
 }
 
 static void
-not_tracked(const char *name)
+not_tracked(Oid relid, const char *name)
 {
+	ScdcRegistered r;
+
 	ereport(ERROR,
 			(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
 			 errmsg("table \"%s\" is not tracked", name),
-			 errdetail("Error condition: %s.", "UNSUPPORTED_FEATURE.CHANGE_DATA_CAPTURE_ON_RELATION")));
+			 errdetail("Error condition: %s.", "UNSUPPORTED_FEATURE.CHANGE_DATA_CAPTURE_ON_RELATION"),
+			 scdc_member_find(relid, &r) ?
+			 errhint("It is captured through \"%s\", which is tracked.", scdc_relation_name(r.root)) : 0));
 }
 
 /* Refuses what cannot be tracked, before any lock is taken. */
@@ -122,70 +122,6 @@ check_kind(Oid relid)
 				 errdetail("Unlogged tables are not written to WAL."),
 				 persistence == RELPERSISTENCE_TEMP ? 0 :
 				 errhint("ALTER TABLE %s SET LOGGED;", quote_identifier(name))));
-	if (relkind == RELKIND_PARTITIONED_TABLE)
-		ereport(ERROR,
-				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
-				 errmsg("cannot track table \"%s\"", name),
-				 errdetail("Partitioned tables are not supported yet."),
-				 errhint("Track its partitions.")));
-}
-
-/* Is the table in a publication with a column list?  REPLICA IDENTITY FULL would make its updates fail. */
-static void
-check_publications(Relation rel)
-{
-	Relation	pubrel = table_open(PublicationRelRelationId, AccessShareLock);
-	ScanKeyData key[1];
-	SysScanDesc scan;
-	HeapTuple	tuple;
-
-	ScanKeyInit(&key[0], Anum_pg_publication_rel_prrelid, BTEqualStrategyNumber, F_OIDEQ,
-				ObjectIdGetDatum(RelationGetRelid(rel)));
-	scan = systable_beginscan(pubrel, PublicationRelPrrelidPrpubidIndexId, true, NULL, 1, key);
-	while ((tuple = systable_getnext(scan)) != NULL)
-	{
-		bool		isnull;
-
-		heap_getattr(tuple, Anum_pg_publication_rel_prattrs, RelationGetDescr(pubrel), &isnull);
-		if (!isnull)
-			ereport(ERROR,
-					(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-					 errmsg("cannot track table \"%s\"", RelationGetRelationName(rel)),
-					 errdetail("It is in a publication with a column list, so updates and deletes would fail with the REPLICA IDENTITY FULL that tracking needs."),
-					 errhint("Publish all columns, or take the table out of the publication.")));
-	}
-	systable_endscan(scan);
-	table_close(pubrel, AccessShareLock);
-}
-
-/*
- * Does a subscription write into the table, and find its rows by the REPLICA
- * IDENTITY index only?  With REPLICA IDENTITY FULL it would find no index at
- * all, and stop.
- */
-static void
-check_subscriptions(Relation rel)
-{
-	Relation	subrel;
-	ScanKeyData key[1];
-	SysScanDesc scan;
-	bool		subscribed;
-
-	if (rel->rd_rel->relreplident != REPLICA_IDENTITY_INDEX || OidIsValid(RelationGetPrimaryKeyIndex(rel)))
-		return;
-	subrel = table_open(SubscriptionRelRelationId, AccessShareLock);
-	ScanKeyInit(&key[0], Anum_pg_subscription_rel_srrelid, BTEqualStrategyNumber, F_OIDEQ,
-				ObjectIdGetDatum(RelationGetRelid(rel)));
-	scan = systable_beginscan(subrel, SubscriptionRelSrrelidSrsubidIndexId, true, NULL, 1, key);
-	subscribed = HeapTupleIsValid(systable_getnext(scan));
-	systable_endscan(scan);
-	table_close(subrel, AccessShareLock);
-	if (subscribed)
-		ereport(ERROR,
-				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-				 errmsg("cannot track table \"%s\"", RelationGetRelationName(rel)),
-				 errdetail("A subscription writes into it and finds rows by the REPLICA IDENTITY index, which the REPLICA IDENTITY FULL that tracking needs would take from it."),
-				 errhint("Add a primary key: ALTER TABLE ... ADD PRIMARY KEY USING INDEX ...")));
 }
 
 static void
@@ -277,29 +213,49 @@ choose_identity(Relation rel, ArrayType *columns, ScdcStream *stream)
 	}
 }
 
-static void
-set_replica_identity(Oid relid, char type, Oid index)
+/*
+ * Can the table and what is below it be captured, and is nothing of it
+ * captured already?  Gives how much of existing rows there is.
+ */
+static uint64
+check_members(Relation root, List *members)
 {
-	AlterTableCmd *cmd = makeNode(AlterTableCmd);
-	ReplicaIdentityStmt *stmt = makeNode(ReplicaIdentityStmt);
+	ListCell   *lc;
+	uint64		bytes = 0;
 
-	stmt->identity_type = type;
-	if (type == REPLICA_IDENTITY_INDEX)
-		stmt->name = get_rel_name(index);
-	cmd->subtype = AT_ReplicaIdentity;
-	cmd->def = (Node *) stmt;
-	AlterTableInternal(relid, list_make1(cmd), false);
-	CommandCounterIncrement();
-}
+	foreach(lc, members)
+	{
+		Relation	rel = relation_open(lfirst_oid(lc), NoLock);
+		bool		is_root = RelationGetRelid(rel) == RelationGetRelid(root);
+		ScdcObstacle obstacle;
+		ScdcRegistered r;
 
-/* As it was before the table was tracked. */
-static void
-restore_replica_identity(ScdcStream *stream)
-{
-	if (stream->old_replica_identity == REPLICA_IDENTITY_INDEX && get_rel_name(stream->old_replica_index) == NULL)
-		stream->old_replica_identity = REPLICA_IDENTITY_DEFAULT;	/* the index was dropped meanwhile */
-	if (stream->old_replica_identity != REPLICA_IDENTITY_FULL)
-		set_replica_identity(stream->relid, stream->old_replica_identity, stream->old_replica_index);
+		if (!is_root)
+			must_be_owner(RelationGetRelid(rel));
+		if (scdc_member_obstacle(rel, !is_root, &obstacle))
+			ereport(ERROR,
+					(errcode(obstacle.sqlerrcode),
+					 errmsg("cannot track table \"%s\"", RelationGetRelationName(root)),
+					 errdetail_internal("%s", obstacle.detail),
+					 obstacle.hint ? errhint("%s", obstacle.hint) : 0));
+		if (scdc_member_find(RelationGetRelid(rel), &r) && !(is_root && r.root == r.relid))
+		{
+			/* below a tracked table, or above one */
+			char	   *tracked = scdc_relation_name(r.root);
+
+			ereport(ERROR,
+					(errcode(ERRCODE_DUPLICATE_OBJECT),
+					 is_root ? errmsg("table \"%s\" is already tracked through \"%s\"", RelationGetRelationName(root), tracked) :
+					 errmsg("partition \"%s\" of table \"%s\" is already tracked", tracked, RelationGetRelationName(root)),
+					 errdetail("A table cannot be tracked both by itself and through a partitioned table."),
+					 is_root ? errhint("Its changes are among those of \"%s\".", tracked) :
+					 errhint("SELECT stream_untrack(%s);", quote_literal_cstr(tracked))));
+		}
+		if (RELKIND_HAS_STORAGE(rel->rd_rel->relkind))
+			bytes += (uint64) RelationGetNumberOfBlocks(rel) * BLCKSZ;
+		relation_close(rel, NoLock);
+	}
+	return bytes;
 }
 
 /* The word as it is stored; NULL for a NULL argument. */
@@ -351,7 +307,7 @@ forget_origin(Snapshot snapshot)
 		ScdcStream *s = lfirst(lc);
 
 		if (s->state == SCDC_STATE_INERT)
-			(void) scdc_registry_delete(s->relid);
+			scdc_registry_delete_stream(s->stream_id);
 	}
 	if (slot && scdc_slot_is_foreign(slot))
 		scdc_slot_forget();
@@ -371,6 +327,16 @@ end_inert(ScdcStream *s, Snapshot snapshot)
 	s->state = SCDC_STATE_UNTRACKED;
 	scdc_stream_delete_log(s->stream_id, snapshot);
 	scdc_stream_replace(s);
+}
+
+/* What tables of an ended inert stream had before its home tracked them, as far as that is known here. */
+static void
+give_back_identity(const ScdcStream *s)
+{
+	if (s->is_definition)
+		scdc_member_give_back(s->relid, s->old_replica_identity, s->old_replica_index);
+	else
+		scdc_members_remove(s->stream_id);
 }
 
 static void
@@ -402,11 +368,13 @@ streamcdc_track(PG_FUNCTION_ARGS)
 	Relation	rel,
 				registry;
 	Snapshot	snapshot;
+	List	   *members;
+	ListCell   *lc;
 	ScdcStream	stream = {0},
 			   *before;
 	uint64		bytes;
 	bool		adopted,
-				full;
+				is_partitioned;
 
 	if (PG_ARGISNULL(0))
 		ereport(ERROR,
@@ -425,7 +393,7 @@ streamcdc_track(PG_FUNCTION_ARGS)
 	if (stream.on_truncate == NULL)
 		stream.on_truncate = pstrdup("delete");
 
-	LockRelationOid(relid, AccessExclusiveLock);
+	members = scdc_members_lock(relid);
 	rel = try_relation_open(relid, NoLock);
 	if (rel == NULL)
 		scdc_undefined_relation(relid);
@@ -433,8 +401,6 @@ streamcdc_track(PG_FUNCTION_ARGS)
 	check_kind(relid);
 	must_be_owner(relid);
 	check_columns(rel);
-	check_publications(rel);
-	check_subscriptions(rel);
 	choose_identity(rel, columns, &stream);
 
 	/* until our transaction ends, this keeps a worker with nothing to do from ending */
@@ -454,6 +420,7 @@ streamcdc_track(PG_FUNCTION_ARGS)
 				 scdc_stream_given_up(before) ?
 				 errhint("Its change log has ended with a gap; call stream_untrack() first to begin anew.") : 0));
 	UnregisterSnapshot(snapshot);
+	bytes = check_members(rel, members);
 
 	scdc_capture_ensure();
 
@@ -465,34 +432,44 @@ streamcdc_track(PG_FUNCTION_ARGS)
 	stream.state = SCDC_STATE_LIVE;
 	/* a version once seen never comes again: without a baseline the first commit is base_version + 1 */
 	stream.base_version = before ? before->last_version + (stream.baseline ? 1 : 0) : 0;
-	stream.old_replica_identity = rel->rd_rel->relreplident;
-	stream.old_replica_index = rel->rd_rel->relreplident == REPLICA_IDENTITY_INDEX ? RelationGetReplicaIndex(rel) : InvalidOid;
-	if (adopted && stream.old_replica_identity == REPLICA_IDENTITY_FULL)
-	{
-		/* the original's tracking has set it, and the copy has it from there */
-		stream.old_replica_identity = before->old_replica_identity;
-		stream.old_replica_index = before->old_replica_index;
-	}
 	stream.tracked_xid = GetTopFullTransactionId();
 	stream.tracked_at = GetCurrentTimestamp();
 	stream.last_version = -1;
-	bytes = (uint64) RelationGetNumberOfBlocks(rel) * BLCKSZ;
-	full = rel->rd_rel->relreplident == REPLICA_IDENTITY_FULL;
+	is_partitioned = rel->rd_rel->relkind == RELKIND_PARTITIONED_TABLE;
 	table_close(rel, NoLock);
 
-	if (!full)
-		set_replica_identity(relid, REPLICA_IDENTITY_FULL, InvalidOid);
 	stream.home = scdc_home();
 	scdc_stream_insert(&stream);
+	foreach(lc, members)
+	{
+		ScdcRegistered r = {
+			.relid = lfirst_oid(lc),
+			.root = relid,
+			.stream_id = stream.stream_id,
+			.base_version = stream.base_version,
+			.nidentity = stream.nidentity,
+		};
+
+		CHECK_FOR_INTERRUPTS();
+		memcpy(r.identity, stream.identity, sizeof(r.identity));
+		scdc_member_add(&r, true);
+	}
+	CommandCounterIncrement();
+
+	/* the original's tracking has set REPLICA IDENTITY FULL, and the copy has it from there */
+	if (adopted)
+		give_back_identity(before);
 	scdc_definition_insert(&stream);
-	scdc_registry_insert(&stream);
 	CommandCounterIncrement();
 	scdc_emit_message();
 	table_close(registry, NoLock);
 	scdc_hooks_tracking(stream.baseline);
 
 	ereport(NOTICE,
-			(errmsg("table \"%s\" has REPLICA IDENTITY FULL now, and is locked until this transaction ends",
+			(is_partitioned ?
+			 errmsg("the partitions of table \"%s\" have REPLICA IDENTITY FULL now, and are locked until this transaction ends",
+					stream.table_name) :
+			 errmsg("table \"%s\" has REPLICA IDENTITY FULL now, and is locked until this transaction ends",
 					stream.table_name),
 			 stream.baseline ?
 			 errdetail("About %s of existing rows will be copied in the background.",
@@ -535,17 +512,18 @@ streamcdc_untrack(PG_FUNCTION_ARGS)
 	stream = scdc_stream_by_relid(relid, snapshot);
 	UnregisterSnapshot(snapshot);
 	if (stream == NULL || stream->state == SCDC_STATE_UNTRACKED)
-		not_tracked(name);
+		not_tracked(relid, name);
 
 	if (stream->state == SCDC_STATE_INERT)
 	{
 		/* nobody captures it */
-		LockRelationOid(relid, AccessExclusiveLock);
+		(void) scdc_members_lock(relid);
 		snapshot = RegisterSnapshot(GetLatestSnapshot());
 		forget_origin(snapshot);
 		end_inert(stream, snapshot);
 		UnregisterSnapshot(snapshot);
-		restore_replica_identity(stream);
+		CommandCounterIncrement();
+		give_back_identity(stream);
 		table_close(registry, NoLock);
 		PG_RETURN_VOID();
 	}
@@ -554,7 +532,7 @@ streamcdc_untrack(PG_FUNCTION_ARGS)
 	entry = scdc_entry_find(MyDatabaseId);
 	if (entry)
 		scdc_baseline_cancel(entry, stream->stream_id);
-	LockRelationOid(relid, AccessExclusiveLock);
+	(void) scdc_members_lock(relid);
 
 	/*
 	 * From here on nobody else can write the table.  Let capture take in what
@@ -591,10 +569,8 @@ streamcdc_untrack(PG_FUNCTION_ARGS)
 
 	stream->state = SCDC_STATE_UNTRACKED;
 	scdc_stream_replace(stream);
-	scdc_registry_delete(relid);
 	scdc_definition_delete(stream->home, stream->stream_id);
-	CommandCounterIncrement();
-	restore_replica_identity(stream);
+	scdc_members_remove(stream->stream_id);
 	scdc_emit_message();
 	table_close(registry, NoLock);
 	PG_RETURN_VOID();
@@ -633,7 +609,7 @@ streamcdc_alter(PG_FUNCTION_ARGS)
 	stream = scdc_stream_by_relid(relid, snapshot);
 	UnregisterSnapshot(snapshot);
 	if (stream == NULL || stream->state == SCDC_STATE_UNTRACKED)
-		not_tracked(name);
+		not_tracked(relid, name);
 	if (retention)
 		stream->retention = retention;
 	if (on_truncate)

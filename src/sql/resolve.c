@@ -172,6 +172,7 @@ void
 scdc_not_tracked(Oid relid, const char *name, Snapshot snapshot)
 {
 	char	   *hint = NULL;
+	ScdcRegistered registered;
 
 	if (scdc_registration_find(relid, snapshot))
 		ereport(ERROR,
@@ -179,7 +180,10 @@ scdc_not_tracked(Oid relid, const char *name, Snapshot snapshot)
 				 errmsg("\"%s\" is a registered change log, not a tracked table", name),
 				 errdetail("Error condition: UNSUPPORTED_FEATURE.CHANGE_DATA_CAPTURE_ON_RELATION."),
 				 errhint("It can be read with stream_changes.")));
-	if (may_be_tracked(relid))
+	if (scdc_registry_lookup(relid, snapshot, &registered))
+		hint = psprintf("It is captured through \"%s\", which is tracked: its changes are among the changes of that.",
+						scdc_relation_name(registered.root));
+	else if (may_be_tracked(relid))
 	{
 		RangeVar   *rv = makeRangeVar(get_namespace_name(get_rel_namespace(relid)), get_rel_name(relid), -1);
 		ScdcStream *dropped = find_dropped(rv, 0, snapshot);
