@@ -4,7 +4,7 @@
 SET client_min_messages = warning;
 SET streamcdc.read_timeout = '60 s';
 
-SELECT plan(155);
+SELECT plan(156);
 
 CREATE SCHEMA p52;
 SET search_path = p52, public;
@@ -315,6 +315,17 @@ SELECT pg_temp.folds_typed('p', 'a column added with a default, and a rewrite th
 ALTER TABLE p ALTER COLUMN added TYPE text USING added || '!';
 UPDATE p SET note = 'rewritten again' WHERE id % 3 = 0;
 SELECT pg_temp.folds_typed('p', 'another');
+-- defaults of their own that partitions bring along have nothing to do with rows that the root had without the column
+ALTER TABLE p ADD COLUMN plain int;
+CREATE TABLE p_f (LIKE p INCLUDING CONSTRAINTS);
+INSERT INTO p_f (id, region) VALUES (701, 'f');
+ALTER TABLE p_f DROP COLUMN plain;
+ALTER TABLE p_f ADD COLUMN plain int DEFAULT 13;
+ALTER TABLE p ATTACH PARTITION p_f FOR VALUES IN ('f');
+ALTER TABLE p ADD COLUMN noted int DEFAULT 14;
+SELECT pg_temp.folds_typed('p', 'a partition with a default of its own for a column that the others have without');
+ALTER TABLE p DETACH PARTITION p_f;
+DROP TABLE p_f;
 ALTER TABLE p RENAME TO renamed;
 ALTER TABLE p_eu RENAME TO renamed_eu;
 CREATE SCHEMA p52_other;

@@ -5,7 +5,6 @@ use warnings;
 [
 	{
 		number => '19',
-		needs => 'part',
 		title => 'ATTACH, DETACH and TRUNCATE of partitions',
 		setup => q{
 CREATE TABLE p(id int, d date, PRIMARY KEY (id,d)) PARTITION BY RANGE (d);
@@ -28,7 +27,6 @@ INSERT INTO p VALUES (1,'2024-05-05');},
 	},
 	{
 		number => '20',
-		needs => 'part',
 		title => 'full images in every partition',
 		setup => q{
 CREATE TABLE p(id int PRIMARY KEY, v text) PARTITION BY LIST (id);
@@ -50,7 +48,6 @@ INSERT INTO p VALUES (1,'a');},
 	},
 	{
 		number => '22',
-		needs => 'part',
 		title => 'all leaves of a tree are read through the root',
 		setup => q{
 CREATE TABLE p(id int PRIMARY KEY, v text) PARTITION BY RANGE (id);
@@ -74,7 +71,6 @@ CREATE TABLE pd PARTITION OF p DEFAULT;},
 	},
 	{
 		number => '25',
-		needs => 'part',
 		title => 'foreign tables as partitions',
 		setup => q{
 CREATE EXTENSION file_fdw; CREATE SERVER fs FOREIGN DATA WRAPPER file_fdw;

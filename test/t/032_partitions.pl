@@ -274,6 +274,86 @@ versions_are_dense($node, 'w');
 cmp_ok(sql($node, 'SELECT stream_latest_version(\'w\')'), '>', 300, 'versions of both kinds of sessions');
 
 #
+# Continuous jobs over a partitioned table
+#
+sql($node, <<'SQL');
+CREATE TABLE source (id int, part int, v text, PRIMARY KEY (id, part)) PARTITION BY LIST (part);
+CREATE TABLE source_0 PARTITION OF source FOR VALUES IN (0);
+CREATE TABLE source_1 (v text, gone int, part int NOT NULL, id int NOT NULL);
+ALTER TABLE source_1 DROP COLUMN gone;
+ALTER TABLE source ATTACH PARTITION source_1 FOR VALUES IN (1);
+INSERT INTO source SELECT i, i % 2, 'v' || i FROM generate_series(1, 100) AS i;
+CREATE TABLE mirror (id int, part int, v text, PRIMARY KEY (id, part));
+SQL
+track($node, ['source']);
+sql($node, <<'SQL');
+SELECT stream_start('appends', 'source', sink => 'appended', options => '{"computeUpdates": true}');
+SELECT stream_start('mirrors', 'source', sink => 'mirror', sink_mode => 'apply');
+SQL
+sql($node, <<'SQL');
+UPDATE source SET v = v || '!' WHERE id % 3 = 0;
+UPDATE source SET part = 1 WHERE id % 10 = 0;
+CREATE TABLE source_2 PARTITION OF source FOR VALUES IN (2);
+INSERT INTO source SELECT i, 2, 'later' FROM generate_series(101, 110) AS i;
+ALTER TABLE source DETACH PARTITION source_0;
+INSERT INTO source_0 VALUES (0, 0, 'while it was detached');
+TRUNCATE source_1;
+ALTER TABLE source ATTACH PARTITION source_0 FOR VALUES IN (0);
+INSERT INTO source VALUES (1, 1, 'new');
+SELECT stream_process_all_available('appends', '5 min');
+SELECT stream_process_all_available('mirrors', '5 min');
+SQL
+my $columns = q{count(DISTINCT _commit_version), string_agg(concat_ws(' ', _commit_version, _change_type, %s, %s, %s), ', '
+	ORDER BY _commit_version, %s, %s, _change_type)};
+my $read = sql($node, sprintf("SELECT $columns FROM stream_changes(NULL::source, compute_updates => true)", map { "(row_data).$_" } qw(id part v id part)));
+# the baseline, and what changed rows; nothing does that when a partition is made
+like($read, qr/^8\|.*insert 0 0 while it was detached/, 'what there is to process');
+is(sql($node, sprintf("SELECT $columns FROM appended", qw(id part v id part))), $read, 'a job that appends has all of it');
+my $rows = q{SELECT string_agg(concat_ws(' ', id, part, v), ', ' ORDER BY id, part) FROM %s};
+is(sql($node, sprintf($rows, 'mirror')), sql($node, sprintf($rows, 'source')), 'one that applies equals the table');
+sql($node, q{SELECT stream_stop('appends'); SELECT stream_stop('mirrors')});
+
+#
+# Copies of the database: what REPLICA IDENTITY partitions had is known where the tables of the extension have come along
+#
+my $identities = q{SELECT string_agg(relreplident, '' ORDER BY relname) FROM pg_class WHERE relname LIKE 'source\__'};
+sql($node, <<'SQL');
+SELECT stream_untrack('source');
+ALTER TABLE source_0 REPLICA IDENTITY USING INDEX source_0_pkey;
+ALTER TABLE source_1 REPLICA IDENTITY NOTHING;
+SQL
+is(sql($node, $identities), 'ind', 'each its own');
+track($node, ['source']);
+sql($node, q{INSERT INTO source VALUES (2, 1, 'tracked again')});
+my $last = sql($node, q{SELECT stream_latest_version('source')});
+my $dump = PostgreSQL::Test::Utils::tempdir() . '/dump';
+command_ok([ 'pg_dump', '-d', $node->connstr('postgres'), '-t', 'source*', '-t', 'streamcdc.definitions', '-f', $dump ], 'a dump');
+sql($node, 'CREATE DATABASE forgotten TEMPLATE postgres');
+sql($node, 'CREATE DATABASE adopted TEMPLATE postgres');
+sql($node, 'CREATE DATABASE restored');
+sql($node, 'CREATE EXTENSION streamcdc', 'restored');
+command_ok([ 'psql', '-Xq', '-v', 'ON_ERROR_STOP=1', '-d', $node->connstr('restored'), '-f', $dump ], 'it is restored');
+is(status($node, 'source', $_), 'inert', "$_: it is inert") for qw(forgotten adopted restored);
+sql($node, q{ALTER TABLE source DETACH PARTITION source_2; SELECT stream_untrack('source')}, 'forgotten');
+is(sql($node, $identities, 'forgotten'), 'ind', 'an inert one is untracked: partitions, also one that has gone, get back what they had');
+for my $db (qw(adopted restored))
+{
+	sql($node, q{SELECT stream_track('source')}, $db);
+	wait_for_capture($node, $db);
+	is(sql($node, $identities, $db), 'fff', "$db: captured");
+	sql($node, q{UPDATE source SET part = 2 WHERE id = 2 AND part = 1; DROP TABLE source_1}, $db);
+	folds_to_table($node, 'source', $db);
+	cmp_ok(sql($node, q{SELECT first_version FROM stream_tables WHERE table_name = 'source'}, $db), '>', $last, "$db: versions go on");
+	sql($node, q{SELECT stream_untrack('source')}, $db);
+}
+is(sql($node, $identities, 'adopted'), 'id', 'TEMPLATE: partitions get back what they had before the original was tracked');
+is(sql($node, $identities, 'restored'), 'ff', 'a dump does not say what that was: nothing is done to them');
+wait_for_no_capture($node, "$_: capture ends", $_) for qw(adopted restored);
+sql($node, "DROP DATABASE $_") for qw(forgotten adopted restored);
+wait_for_capture($node);
+folds_to_table($node, 'source');
+
+#
 # DROP EXTENSION
 #
 sql($node, 'DROP EXTENSION streamcdc');
