@@ -140,7 +140,8 @@ scdc_member_obstacle(Relation rel, bool is_partition, ScdcObstacle *obstacle)
 	if (needs_identity_index(rel, published))
 	{
 		obstacle->sqlerrcode = ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE;
-		obstacle->detail = psprintf("%s has a subscription that writes into it and finds rows by the REPLICA IDENTITY index, which the REPLICA IDENTITY FULL that tracking needs would take from it.",
+		it[0] = pg_tolower((unsigned char) it[0]);
+		obstacle->detail = psprintf("A subscription writes into %s and finds rows by the REPLICA IDENTITY index, which the REPLICA IDENTITY FULL that tracking needs would take from it.",
 									it);
 		obstacle->hint = "Add a primary key: ALTER TABLE ... ADD PRIMARY KEY USING INDEX ...";
 		return true;

@@ -26,7 +26,7 @@ extern List *scdc_members_lock(Oid relid);
 typedef struct ScdcObstacle
 {
 	int			sqlerrcode;
-	const char *detail;			/* a sentence; begins with a name for the relation: "It" or "Partition ..." */
+	const char *detail;			/* a sentence; has a name for the relation: "it" or "partition ..." */
 	const char *hint;
 } ScdcObstacle;
 

@@ -30,19 +30,28 @@ CREATE TABLE large (id int PRIMARY KEY, v text);
 CREATE TABLE filtered (id int PRIMARY KEY, v text);
 SQL
 sql($publisher, $tables . 'ALTER TABLE late ALTER big SET STORAGE EXTERNAL; INSERT INTO early VALUES (1, \'copied\'); INSERT INTO late VALUES (1, \'copied\', repeat(\'x\', 5000)); INSERT INTO filtered VALUES (1, \'copied\'), (-1, \'not\');');
+sql($publisher, 'CREATE TABLE split (a int PRIMARY KEY, b text); INSERT INTO split VALUES (1, \'copied\')');
+sql($node, <<'SQL');
+CREATE TABLE split (a int NOT NULL, b text) PARTITION BY RANGE (a);
+CREATE TABLE split_1 (b text, a int NOT NULL);
+ALTER TABLE split ATTACH PARTITION split_1 FOR VALUES FROM (1) TO (100);
+CREATE UNIQUE INDEX split_1_a ON split_1 (a);
+ALTER TABLE split_1 REPLICA IDENTITY USING INDEX split_1_a;
+SQL
 # the subscriber's table has columns of its own
 sql($node, $tables . 'ALTER TABLE late ADD COLUMN here timestamptz DEFAULT \'2020-01-01\', ADD COLUMN twice int GENERATED ALWAYS AS (id * 2) STORED; ALTER TABLE late ALTER big SET STORAGE EXTERNAL');
 my @tables = qw(early late by_index by_row parents children large filtered);
 
 # one is tracked before the subscription copies its rows, the others afterwards
 track($node, ['early']);
-sql($publisher, 'CREATE PUBLICATION all_of_it FOR TABLE early, late, by_index, by_row, parents, children, large, filtered WHERE (id > 0)');
+sql($publisher, 'CREATE PUBLICATION all_of_it FOR TABLE early, late, split, by_index, by_row, parents, children, large, filtered WHERE (id > 0)');
 sql($node, "CREATE SUBSCRIPTION sub CONNECTION '" . $publisher->connstr . " dbname=postgres' PUBLICATION all_of_it WITH (streaming = on)");
 $node->poll_query_until('postgres', "SELECT count(*) = 0 FROM pg_subscription_rel WHERE srsubstate <> 'r'") or die 'the subscription is not ready';
 fails_with($node, q{SELECT stream_track('by_index')}, '55000', qr/subscription writes into it.*HINT:.*primary key/s,
 	'REPLICA IDENTITY FULL would stop a subscription that knows rows by the replica identity index');
-sql($node, 'ALTER TABLE by_index ADD PRIMARY KEY USING INDEX by_index_a');
-track($node, [ grep { $_ ne 'early' } @tables ]);
+fails_with($node, q{SELECT stream_track('split')}, '55000', qr/subscription writes into partition "split_1".*HINT:.*primary key/s, 'and of a partition');
+sql($node, 'ALTER TABLE by_index ADD PRIMARY KEY USING INDEX by_index_a; ALTER TABLE split_1 ADD PRIMARY KEY USING INDEX split_1_a');
+track($node, [ 'split', grep { $_ ne 'early' } @tables ]);
 
 sub caught_up
 {
@@ -53,6 +62,12 @@ sub caught_up
 my $origin = 'pg_' . sql($node, 'SELECT oid FROM pg_subscription');
 is(sql($node, q{SELECT string_agg(event || (new_row ->> 'v'), ' ') FROM stream_events('early', 1)}), 'insertcopied', 'rows of the initial copy are captured');
 is(sql($node, q{SELECT count(*) FROM stream_changes('late', 0, 0)}), 1, 'or in the baseline');
+sql($publisher, q{INSERT INTO split VALUES (2, 'two'); UPDATE split SET b = 'one' WHERE a = 1; DELETE FROM split WHERE a = 2});
+caught_up();
+is(sql($node, q{SELECT string_agg(concat_ws(' ', _change_type, row_data->>'a', row_data->>'b'), ', ') FROM stream_changes('split', 1)}),
+	'insert 2 two, delete 1 copied, insert 1 one, delete 2 two', 'rows that are applied to a partitioned table');
+sql($publisher, 'ALTER PUBLICATION all_of_it DROP TABLE split; DROP TABLE split');
+sql($node, 'DROP TABLE split');
 
 #
 # Every kind of change, under every kind of identity
