@@ -455,7 +455,7 @@ object_access(ObjectAccessType access, Oid classId, Oid objectId, int subId, voi
 	if (access == OAT_POST_CREATE && classId == RelationRelationId && subId == 0)
 		scdc_command_new_relation(objectId);
 	if (access != OAT_DROP || classId != RelationRelationId || subId != 0 || !IsTransactionState() ||
-		objectId < FirstNormalObjectId ||
+		objectId < FirstNormalObjectId || (is_installed() && scdc_partition_toast_dropped(objectId)) ||
 		(get_rel_relkind(objectId) != RELKIND_RELATION && get_rel_relkind(objectId) != RELKIND_PARTITIONED_TABLE) ||
 		get_rel_persistence(objectId) == RELPERSISTENCE_TEMP)
 		return;

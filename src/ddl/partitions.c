@@ -11,16 +11,23 @@
  */
 #include "postgres.h"
 
+#include "access/genam.h"
 #include "access/htup_details.h"
 #include "access/relation.h"
+#include "access/table.h"
 #include "access/tableam.h"
+#include "catalog/dependency.h"
+#include "catalog/index.h"
 #include "catalog/namespace.h"
 #include "catalog/partition.h"
 #include "catalog/pg_class.h"
+#include "catalog/pg_depend.h"
 #include "catalog/pg_inherits.h"
+#include "catalog/pg_namespace.h"
 #include "executor/tuptable.h"
 #include "utils/acl.h"
 #include "utils/builtins.h"
+#include "utils/fmgroids.h"
 #include "utils/lsyscache.h"
 #include "utils/rel.h"
 #include "utils/snapmgr.h"
@@ -276,6 +283,48 @@ scdc_partition_dropped(Oid relid)
 		return true;
 	check_allowed(m.stream, relid, "drop");
 	partition_went(&m);
+	return true;
+}
+
+/* The table that a TOAST table belongs to; InvalidOid if there is none. */
+static Oid
+toasted_table(Oid toast)
+{
+	Relation	depend = table_open(DependRelationId, AccessShareLock);
+	ScanKeyData keys[2];
+	SysScanDesc scan;
+	HeapTuple	tuple;
+	Oid			result = InvalidOid;
+
+	ScanKeyInit(&keys[0], Anum_pg_depend_classid, BTEqualStrategyNumber, F_OIDEQ, ObjectIdGetDatum(RelationRelationId));
+	ScanKeyInit(&keys[1], Anum_pg_depend_objid, BTEqualStrategyNumber, F_OIDEQ, ObjectIdGetDatum(toast));
+	scan = systable_beginscan(depend, DependDependerIndexId, true, NULL, lengthof(keys), keys);
+	while ((tuple = systable_getnext(scan)) != NULL)
+	{
+		Form_pg_depend d = (Form_pg_depend) GETSTRUCT(tuple);
+
+		if (d->refclassid == RelationRelationId && d->deptype == DEPENDENCY_INTERNAL)
+			result = d->refobjid;
+	}
+	systable_endscan(scan);
+	table_close(depend, AccessShareLock);
+	return result;
+}
+
+bool
+scdc_partition_toast_dropped(Oid relid)
+{
+	char		relkind = get_rel_relkind(relid);
+	Oid			table;
+
+	if ((relkind != RELKIND_INDEX && relkind != RELKIND_TOASTVALUE) || get_rel_namespace(relid) != PG_TOAST_NAMESPACE)
+		return false;
+	/* a command that does not drop tables may replace these, too */
+	if (running == NULL || OidIsValid(running->detaching))
+		return true;
+	table = toasted_table(relkind == RELKIND_INDEX ? IndexGetRelation(relid, true) : relid);
+	if (OidIsValid(table))
+		(void) scdc_partition_dropped(table);
 	return true;
 }
 

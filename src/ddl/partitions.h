@@ -48,4 +48,11 @@ extern void scdc_partitions_changed(Node *command, const ScdcPartitionCommand *c
  */
 extern bool scdc_partition_dropped(Oid relid);
 
+/*
+ * The same for what is dropped before a relation: its TOAST table and the
+ * index on that, without which its rows cannot be read any more.  False if
+ * relid is none of them.
+ */
+extern bool scdc_partition_toast_dropped(Oid relid);
+
 #endif							/* SCDC_PARTITIONS_H */
