@@ -1,10 +1,11 @@
 /*-------------------------------------------------------------------------
  *
  * latency.c
- *	  The clients of benchmark p6 (p6.sh), which must be quick and even:
+ *	  The clients of benchmarks p6 and p8, which must be quick and even:
  *
  *	latency write RATE COUNT FIRST	inserts COUNT rows into "ticks", RATE a second
  *	latency poll STREAM LAST		prints "version time" whenever the stream's newest version grows; at its end the looks a second, on stderr
+ *	latency poll-sink TABLE LAST	the same for the newest _commit_version in that table, which has an index on it
  *	latency stamp COUNT				prints "id time" for each of COUNT lines of test_decoding on stdin
  *
  * They connect as the environment says.
@@ -92,11 +93,12 @@ write_rows(int rate, int64_t count, int64_t first)
  * from a client, so that a version is seen that much closer to when it came.
  */
 static void
-poll_versions(const char *stream, int64_t last)
+poll_versions(const char *query, int64_t last)
 {
 	PGconn	   *conn = prepare("SELECT 1");
-	const char *values[2];
+	const char *values[1];
 	char		text[24];
+	char		function[2048];
 	PGresult   *result;
 	struct timespec start,
 				end;
@@ -105,33 +107,32 @@ poll_versions(const char *stream, int64_t last)
 	/* the index, whatever the planner makes of a table without statistics */
 	PQclear(expect(conn, PQexec(conn, "SET enable_seqscan = off")));
 	PQclear(expect(conn, PQexec(conn, "SET plan_cache_mode = force_generic_plan")));
-	PQclear(expect(conn, PQexec(conn,
-								"CREATE FUNCTION pg_temp.look(stream bigint, last bigint) RETURNS TABLE (version bigint, at timestamptz) LANGUAGE plpgsql AS $$\n"
-								"DECLARE\n"
-								"	seen bigint := 0;\n"
-								"	looks bigint := 0;\n"
-								"BEGIN\n"
-								"	WHILE seen < last LOOP\n"
-								"		SELECT b.last_version INTO version FROM streamcdc.blocks AS b WHERE b.stream_id = stream\n"
-								"		ORDER BY b.first_version DESC, b.chunk DESC LIMIT 1;\n"
-								"		looks := looks + 1;\n"
-								"		IF version > seen THEN\n"
-								"			at := clock_timestamp();\n"
-								"			seen := version;\n"
-								"			RETURN NEXT;\n"
-								"		END IF;\n"
-								"	END LOOP;\n"
-								"	version := -looks;\n"
-								"	RETURN NEXT;\n"
-								"END\n"
-								"$$")));
+	snprintf(function, sizeof(function),
+			 "CREATE FUNCTION pg_temp.look(last bigint) RETURNS TABLE (version bigint, at timestamptz) LANGUAGE plpgsql AS $$\n"
+			 "DECLARE\n"
+			 "	seen bigint := 0;\n"
+			 "	looks bigint := 0;\n"
+			 "BEGIN\n"
+			 "	WHILE seen < last LOOP\n"
+			 "		version := (%s);\n"
+			 "		looks := looks + 1;\n"
+			 "		IF version > seen THEN\n"
+			 "			at := clock_timestamp();\n"
+			 "			seen := version;\n"
+			 "			RETURN NEXT;\n"
+			 "		END IF;\n"
+			 "	END LOOP;\n"
+			 "	version := -looks;\n"
+			 "	RETURN NEXT;\n"
+			 "END\n"
+			 "$$", query);
+	PQclear(expect(conn, PQexec(conn, function)));
 	snprintf(text, sizeof(text), "%" PRId64, last);
-	values[0] = stream;
-	values[1] = text;
+	values[0] = text;
 	clock_gettime(CLOCK_MONOTONIC, &start);
 	result = expect(conn, PQexecParams(conn,
-									   "SELECT version, to_char(at AT TIME ZONE 'UTC', 'YYYY-MM-DD\"T\"HH24:MI:SS.US\"Z\"') FROM pg_temp.look($1::bigint, $2::bigint)",
-									   2, NULL, values, NULL, NULL, 0));
+									   "SELECT version, to_char(at AT TIME ZONE 'UTC', 'YYYY-MM-DD\"T\"HH24:MI:SS.US\"Z\"') FROM pg_temp.look($1::bigint)",
+									   1, NULL, values, NULL, NULL, 0));
 	clock_gettime(CLOCK_MONOTONIC, &end);
 	for (int i = 0; i < PQntuples(result); i++)
 	{
@@ -169,15 +170,26 @@ stamp_lines(int64_t count)
 int
 main(int argc, char **argv)
 {
+	char		query[512];
+
 	if (argc == 5 && strcmp(argv[1], "write") == 0)
 		write_rows(atoi(argv[2]), strtoll(argv[3], NULL, 10), strtoll(argv[4], NULL, 10));
 	else if (argc == 4 && strcmp(argv[1], "poll") == 0)
-		poll_versions(argv[2], strtoll(argv[3], NULL, 10));
+	{
+		snprintf(query, sizeof(query), "SELECT b.last_version FROM streamcdc.blocks AS b WHERE b.stream_id = %s"
+				 " ORDER BY b.first_version DESC, b.chunk DESC LIMIT 1", argv[2]);
+		poll_versions(query, strtoll(argv[3], NULL, 10));
+	}
+	else if (argc == 4 && strcmp(argv[1], "poll-sink") == 0)
+	{
+		snprintf(query, sizeof(query), "SELECT c._commit_version FROM %s AS c ORDER BY c._commit_version DESC LIMIT 1", argv[2]);
+		poll_versions(query, strtoll(argv[3], NULL, 10));
+	}
 	else if (argc == 3 && strcmp(argv[1], "stamp") == 0)
 		stamp_lines(strtoll(argv[2], NULL, 10));
 	else
 	{
-		fprintf(stderr, "usage: latency write RATE COUNT FIRST | poll STREAM LAST | stamp COUNT\n");
+		fprintf(stderr, "usage: latency write RATE COUNT FIRST | poll STREAM LAST | poll-sink TABLE LAST | stamp COUNT\n");
 		return 2;
 	}
 	return 0;

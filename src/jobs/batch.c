@@ -294,7 +294,7 @@ scdc_batch_run(ScdcJob *job)
 	desc = scdc_source_work(source)->batch;
 	scdc_debug_point("job-before-read");
 
-	rows = tuplestore_begin_heap(false, false, work_mem);
+	rows = tuplestore_begin_heap(false, false, scdc_flow_memory());
 	in.options = read_batch(job, source, batch, rows, &flow);
 	durations.get_batch = elapsed_ms(&time);
 	scdc_debug_point("job-before-sink");

@@ -38,6 +38,8 @@
 /* Up to so many rows of a generation are deleted one by one. */
 #define FEW_ROWS	10000
 
+#define MEMORY_MAX	(64 * 1024) /* kB */
+
 /* A row in the collapse: bytes without pointers. */
 typedef struct CollapseRow
 {
@@ -163,6 +165,12 @@ next_row(ScdcFlow *f, Tuplesortstate *sort)
 	return ExecFetchSlotMinimalTuple(f->get_slot, &should_free);
 }
 
+int
+scdc_flow_memory(void)
+{
+	return Max(work_mem, Min(maintenance_work_mem, MEMORY_MAX));
+}
+
 static Tuplesortstate *
 begin_sort(ScdcFlow *f, int nkeys, AttrNumber *attnos)
 {
@@ -177,8 +185,18 @@ begin_sort(ScdcFlow *f, int nkeys, AttrNumber *attnos)
 		operators[i] = type == TEXTOID ? TextLessOperator : type == INT4OID ? Int4LessOperator : Int8LessOperator;
 		collations[i] = type == TEXTOID ? C_COLLATION_OID : InvalidOid;
 	}
-	return tuplesort_begin_heap(f->work->desc, nkeys, attnos, operators, collations, nulls_first, work_mem, NULL,
-								TUPLESORT_NONE);
+	return tuplesort_begin_heap(f->work->desc, nkeys, attnos, operators, collations, nulls_first, scdc_flow_memory(),
+								NULL, TUPLESORT_NONE);
+}
+
+static void
+end_sort(ScdcFlow *f, Tuplesortstate **sort)
+{
+	if (*sort == NULL)
+		return;
+	ExecClearTuple(f->get_slot);	/* its tuple is the sort's */
+	tuplesort_end(*sort);
+	*sort = NULL;
 }
 
 /* ---------------------------------------------------------------------
@@ -744,6 +762,7 @@ end_net(ScdcFlow *f)
 	}
 	scdc_store_scan_end(scan);
 	check_generation(f);
+	end_sort(f, &f->waiting);
 
 	tuplesort_performsort(f->leaving);
 	while ((tuple = next_row(f, f->leaving)) != NULL)
@@ -882,10 +901,8 @@ scdc_flow_end(ScdcFlow *f, ScdcFlowResult *result)
 			end_net(f);
 			break;
 	}
-	if (f->waiting)
-		tuplesort_end(f->waiting);
-	if (f->leaving)
-		tuplesort_end(f->leaving);
+	end_sort(f, &f->waiting);
+	end_sort(f, &f->leaving);
 	ExecDropSingleTupleTableSlot(f->put_slot);
 	ExecDropSingleTupleTableSlot(f->get_slot);
 	MemoryContextSwitchTo(old);

@@ -20,7 +20,8 @@
  *					the watermark, then go through all passes at once
  *	  net			net changes only: first and last event of each identity
  *
- * Sorts stay within work_mem.
+ * Sorts, of which two are in memory at a time, stay within
+ * scdc_flow_memory() each, beyond which they go to temporary files.
  *
  *-------------------------------------------------------------------------
  */
@@ -68,6 +69,13 @@ typedef struct ScdcFlowResult
 } ScdcFlowResult;
 
 typedef struct ScdcFlow ScdcFlow;
+
+/*
+ * Memory in kB that a sort of a batch, or its result, may take: work_mem, or
+ * more where that is small, up to 64 MB, as maintenance_work_mem allows.
+ * There are few jobs beside the sessions for which work_mem is made.
+ */
+extern int	scdc_flow_memory(void);
 
 /*
  * Begins a batch.  store may be NULL for the ways without state.  Rows go to
