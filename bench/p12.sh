@@ -53,7 +53,7 @@ p12_job() {
 	local target="foreach_batch => 'SELECT count(*) FROM batch'" seconds
 	[ "$1" = none ] || target="sink => 'net'"
 	sql CHECKPOINT
-	seconds=$(timed "SELECT 1" "SELECT stream_start('job', 'items', $target, trigger => 'availableNow',
+	seconds=$(timed "SET jit = off" "SELECT stream_start('job', 'items', $target, trigger => 'availableNow',
 		options => '{\"deduplicationMode\": \"netChanges\", \"startingVersion\": $first, \"maxVersionsPerTrigger\": 100}');
 		SELECT stream_await_termination('job')")
 	check "how the job ended" "$(sql "SELECT status || ' ' || input_rows FROM stream_queries")" "finished $((2 * p12_changes))"

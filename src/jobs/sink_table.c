@@ -33,6 +33,7 @@
 #include "utils/typcache.h"
 #include "utils/varlena.h"
 
+#include "jobs/append.h"
 #include "jobs/sink.h"
 #include "jobs/sink_kinds.h"
 #include "log/schema.h"
@@ -324,6 +325,24 @@ check_mirror(const ScdcQuery *q, Relation sink)
  * ---------------------------------------------------------------------
  */
 
+/* The rows that are appended. */
+static char *
+appended_rows_sql(const ScdcQuery *q, const char *text, List *columns)
+{
+	StringInfoData s;
+
+	initStringInfo(&s);
+	appendStringInfoString(&s, "SELECT ");
+	add_list(&s, "q.", columns);
+	appendStringInfo(&s, " FROM (%s\n) AS q", text);
+	if (q->cluster_by)
+	{
+		appendStringInfoString(&s, " ORDER BY ");
+		add_list(&s, "q.", q->cluster_by);
+	}
+	return s.data;
+}
+
 static char *
 append_sql(const ScdcQuery *q, const char *text, List *columns)
 {
@@ -332,14 +351,7 @@ append_sql(const ScdcQuery *q, const char *text, List *columns)
 	initStringInfo(&s);
 	appendStringInfo(&s, "INSERT INTO %s (", q->sink);
 	add_list(&s, "", columns);
-	appendStringInfoString(&s, ") OVERRIDING SYSTEM VALUE SELECT ");
-	add_list(&s, "q.", columns);
-	appendStringInfo(&s, " FROM (%s\n) AS q", text);
-	if (q->cluster_by)
-	{
-		appendStringInfoString(&s, " ORDER BY ");
-		add_list(&s, "q.", q->cluster_by);
-	}
+	appendStringInfo(&s, ") OVERRIDING SYSTEM VALUE %s", appended_rows_sql(q, text, columns));
 	return s.data;
 }
 
@@ -913,6 +925,16 @@ write_mirror(const ScdcQuery *q, const char *text, TupleDesc columns, Relation s
 	return exchange ? run_all(sink_sql(q, text, columns, sink, true)) : rows;
 }
 
+static int64
+append(const ScdcQuery *q, const char *text, TupleDesc columns, Relation sink)
+{
+	List	   *written = written_columns(q, columns, RelationGetDescr(sink));
+
+	if (scdc_append_possible(sink, columns, written))
+		return scdc_append(sink, appended_rows_sql(q, text, written), written);
+	return run_all(sink_sql(q, text, columns, sink, false));
+}
+
 int64
 scdc_sink_table_write(const ScdcQuery *q, const char *text)
 {
@@ -923,8 +945,8 @@ scdc_sink_table_write(const ScdcQuery *q, const char *text)
 
 	if (q->partition_by)
 		make_partitions(q, text, relid);
-	sink = relation_open(relid, AccessShareLock);
-	rows = q->apply ? write_mirror(q, text, columns, sink) : run_all(sink_sql(q, text, columns, sink, false));
+	sink = relation_open(relid, RowExclusiveLock);
+	rows = q->apply ? write_mirror(q, text, columns, sink) : append(q, text, columns, sink);
 	relation_close(sink, NoLock);
 	return rows;
 }
