@@ -293,7 +293,7 @@ state_put(ScdcFlow *f, ScdcStoreKey key, const void *value, Size len)
 {
 	COMP_CRC32C(f->crc_written, key.data, key.len);
 	COMP_CRC32C(f->crc_written, value, len);
-	scdc_store_put(f->store, key, value, len);
+	scdc_store_put_sorted(f->store, key, value, len);
 }
 
 static bool
@@ -907,6 +907,8 @@ scdc_flow_end(ScdcFlow *f, ScdcFlowResult *result)
 	ExecDropSingleTupleTableSlot(f->get_slot);
 	MemoryContextSwitchTo(old);
 
+	if (f->store)
+		scdc_store_end_sorted(f->store);
 	FIN_CRC32C(f->crc_written);
 	f->result.state_crc = f->crc_written;
 	*result = f->result;

@@ -22,7 +22,7 @@
 
 #define MARK_VERSION	1
 
-/* What the store says of itself, under the key "mark". */
+/* What the store says of itself, under a key of its own. */
 typedef struct Mark
 {
 	uint32		version;
@@ -36,7 +36,8 @@ typedef struct Mark
 	int64		rows;
 } Mark;
 
-static const ScdcStoreKey mark_key = {"mark", 4};
+/* Before all generations, so that each of them is beyond all that is there. */
+static const ScdcStoreKey mark_key = {"!mark", 5};
 
 static void
 make_directory(const char *path)

@@ -22,8 +22,10 @@
 #include <vector>
 
 #include <rocksdb/cache.h>
+#include <rocksdb/convenience.h>
 #include <rocksdb/db.h>
 #include <rocksdb/filter_policy.h>
+#include <rocksdb/sst_file_writer.h>
 #include <rocksdb/table.h>
 #include <rocksdb/write_batch.h>
 
@@ -36,6 +38,14 @@ struct Rocks
 {
 	std::unique_ptr<rocksdb::DB> db;
 	rocksdb::WriteBatch batch;
+	std::vector<std::pair<std::string, std::string>> deleted;	/* ranges, in the batch */
+};
+
+struct RocksLoad
+{
+	Rocks	   *db;
+	std::string path;
+	std::unique_ptr<rocksdb::SstFileWriter> writer;
 };
 
 struct RocksScan
@@ -126,6 +136,7 @@ options_for(size_t cache, size_t write_buffer)
 	options.stats_persist_period_sec = 0;
 	options.paranoid_checks = true;
 	options.level_compaction_dynamic_level_bytes = true;
+	options.bytes_per_sync = 1024 * 1024;
 
 	/* index and filter blocks count as cache: memory stays bounded however much there is */
 	table.block_cache = rocksdb::NewLRUCache(cache, 4);
@@ -209,6 +220,8 @@ int
 rocks_delete_range(Rocks *db, const void *from, size_t from_len, const void *to, size_t to_len, char **error)
 {
 	return guarded(error, [&] {
+		db->deleted.emplace_back(std::string(static_cast<const char *>(from), from_len),
+								 std::string(static_cast<const char *>(to), to_len));
 		return fail(db->batch.DeleteRange(Slice(static_cast<const char *>(from), from_len),
 										  Slice(static_cast<const char *>(to), to_len)), error);
 	});
@@ -228,6 +241,16 @@ rocks_write(Rocks *db, char **error)
 		Status s = db->db->Write(rocksdb::WriteOptions(), &db->batch);
 
 		db->batch.Clear();
+		/* files that hold nothing else go at once, without compaction; if they do not, nothing is lost */
+		if (s.ok())
+			for (const auto &range : db->deleted)
+			{
+				Slice		from(range.first),
+							to(range.second);
+
+				(void) rocksdb::DeleteFilesInRange(db->db.get(), db->db->DefaultColumnFamily(), &from, &to, false);
+			}
+		db->deleted.clear();
 		return fail(s, error);
 	});
 }
@@ -236,6 +259,82 @@ void
 rocks_discard(Rocks *db)
 {
 	db->batch.Clear();
+	db->deleted.clear();
+}
+
+int
+rocks_load_begin(Rocks *db, const char *path, RocksLoad **load, char **error)
+{
+	return guarded(error, [&] {
+		SignalsBlocked blocked;
+		std::unique_ptr<RocksLoad> l(new RocksLoad);
+		rocksdb::Options options = db->db->GetOptions();
+
+		/* a name that RocksDB has no use for; a rest of a load that was not ended is overwritten */
+		l->db = db;
+		l->path = std::string(path) + "/load.sst";
+		l->writer.reset(new rocksdb::SstFileWriter(rocksdb::EnvOptions(options), options));
+		Status s = l->writer->Open(l->path);
+		if (!s.ok())
+			return fail(s, error);
+		*load = l.release();
+		return static_cast<int>(ROCKS_OK);
+	});
+}
+
+int
+rocks_load_put(RocksLoad *load, const void *key, size_t len, const void *value, size_t value_len, char **error)
+{
+	return guarded(error, [&] {
+		return fail(load->writer->Put(Slice(static_cast<const char *>(key), len),
+									  Slice(static_cast<const char *>(value), value_len)), error);
+	});
+}
+
+uint64_t
+rocks_load_size(RocksLoad *load)
+{
+	char	   *error;
+	uint64_t	size = 0;
+
+	(void) guarded(&error, [&] {
+		size = load->writer->FileSize();
+		return static_cast<int>(ROCKS_OK);
+	});
+	free(error);
+	return size;
+}
+
+int
+rocks_load_end(RocksLoad *load, char **error)
+{
+	return guarded(error, [&] {
+		SignalsBlocked blocked;
+		std::unique_ptr<RocksLoad> l(load);
+		rocksdb::IngestExternalFileOptions options;
+		Status s = l->writer->Finish();
+
+		options.move_files = true;
+		options.failed_move_fall_back_to_copy = true;
+		options.write_global_seqno = false;
+		if (s.ok())
+			s = l->db->db->IngestExternalFile({l->path}, options);
+		return fail(s, error);
+	});
+}
+
+void
+rocks_load_abort(RocksLoad *load)
+{
+	char	   *error;
+
+	(void) guarded(&error, [&] {
+		SignalsBlocked blocked;
+
+		delete load;
+		return static_cast<int>(ROCKS_OK);
+	});
+	free(error);
 }
 
 int

@@ -44,6 +44,20 @@ extern size_t rocks_gathered(const Rocks *db);	/* bytes */
 extern int	rocks_write(Rocks *db, char **error);
 extern void rocks_discard(Rocks *db);
 
+/*
+ * Keys in strictly ascending order, put into a table file of their own, which
+ * becomes part of the database at once, by rocks_load_end: neither memtable
+ * nor WAL nor compaction has to do with them.  What was gathered must have
+ * been written before.  path: the database's.  End and abort free the handle.
+ */
+typedef struct RocksLoad RocksLoad;
+
+extern int	rocks_load_begin(Rocks *db, const char *path, RocksLoad **load, char **error);
+extern int	rocks_load_put(RocksLoad *load, const void *key, size_t len, const void *value, size_t value_len, char **error);
+extern uint64_t rocks_load_size(RocksLoad *load);	/* bytes */
+extern int	rocks_load_end(RocksLoad *load, char **error);
+extern void rocks_load_abort(RocksLoad *load);
+
 extern int	rocks_scan_begin(Rocks *db, const void *from, size_t from_len, const void *to, size_t to_len,
 							 RocksScan **scan, char **error);
 /* ROCKS_NOT_FOUND at the end */

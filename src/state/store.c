@@ -24,6 +24,10 @@
 /* Gathered writes are handed over when they take more than this. */
 #define GATHER_MAX		(4 * 1024 * 1024)
 
+/* Sorted keys beyond this go into files of their own, of that size. */
+#define SORTED_FEW		(2 * 1024 * 1024)
+#define SORTED_FILE		(64 * 1024 * 1024)
+
 typedef struct MemoryNode
 {
 	RBTNode		node;
@@ -42,6 +46,9 @@ struct ScdcStore
 	int64		puts;
 	int64		bytes_written;
 	Rocks	   *rocks;
+	char	   *path;
+	RocksLoad  *load;			/* of sorted keys */
+	Size		sorted_bytes;	/* of sorted keys before that */
 	RBTree	   *tree;			/* SCDC_STORE_MEMORY */
 };
 
@@ -206,6 +213,7 @@ scdc_store_open(ScdcStoreProvider provider, const char *path)
 		return store;
 	}
 
+	store->path = MemoryContextStrdup(context, path);
 	PG_TRY();
 	{
 		struct stat st;
@@ -235,6 +243,7 @@ void
 scdc_store_close(ScdcStore *store)
 {
 	scdc_store_end_scans(store);
+	scdc_store_discard(store);
 	if (store->rocks)
 		rocks_close(store->rocks);
 	MemoryContextDelete(store->context);
@@ -297,6 +306,48 @@ scdc_store_put(ScdcStore *store, ScdcStoreKey key, const void *value, Size len)
 }
 
 static void
+end_load(ScdcStore *store)
+{
+	RocksLoad  *load = store->load;
+	char	   *error = NULL;
+
+	if (load == NULL)
+		return;
+	store->load = NULL;
+	store_error(store, rocks_load_end(load, &error), error);
+}
+
+void
+scdc_store_put_sorted(ScdcStore *store, ScdcStoreKey key, const void *value, Size len)
+{
+	char	   *error = NULL;
+
+	store->sorted_bytes += key.len + len;
+	if (store->provider == SCDC_STORE_MEMORY || store->sorted_bytes <= SORTED_FEW)
+	{
+		scdc_store_put(store, key, value, len);
+		return;
+	}
+	if (store->load == NULL)
+	{
+		scdc_store_flush(store);
+		store_error(store, rocks_load_begin(store->rocks, store->path, &store->load, &error), error);
+	}
+	store->puts++;
+	store->bytes_written += key.len + len;
+	store_error(store, rocks_load_put(store->load, key.data, key.len, value, len, &error), error);
+	if (rocks_load_size(store->load) >= SORTED_FILE)
+		end_load(store);
+}
+
+void
+scdc_store_end_sorted(ScdcStore *store)
+{
+	end_load(store);
+	store->sorted_bytes = 0;
+}
+
+static void
 delete_one_by_one(ScdcStore *store, ScdcStoreKey from, ScdcStoreKey to)
 {
 	ScdcStoreScan *scan = scdc_store_scan_begin(store, from, to);
@@ -339,6 +390,10 @@ scdc_store_flush(ScdcStore *store)
 void
 scdc_store_discard(ScdcStore *store)
 {
+	if (store->load)
+		rocks_load_abort(store->load);
+	store->load = NULL;
+	store->sorted_bytes = 0;
 	if (store->rocks)
 		rocks_discard(store->rocks);
 }

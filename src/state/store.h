@@ -63,6 +63,15 @@ extern bool scdc_store_get(ScdcStore *store, ScdcStoreKey key, StringInfo value)
 extern void scdc_store_put(ScdcStore *store, ScdcStoreKey key, const void *value, Size len);
 
 /*
+ * The same for keys in strictly ascending order, of which there may be many:
+ * when they are, they go into files of their own.  Neither they nor what lies
+ * between them may be there already.  They count, and are seen, once the end
+ * was told; after a crash, any part of them may be there.
+ */
+extern void scdc_store_put_sorted(ScdcStore *store, ScdcStoreKey key, const void *value, Size len);
+extern void scdc_store_end_sorted(ScdcStore *store);
+
+/*
  * All keys from "from" on, below "to".  Marks of deleted ranges slow down
  * RocksDB's scans until it compacts them away, so few is said to be true where
  * they are so few that deleting one by one is better.
