@@ -40,6 +40,9 @@
 
 #define MEMORY_MAX	(64 * 1024) /* kB */
 
+/* What SetEpochTimestamp() returns, which takes its time for that. */
+#define UNIX_EPOCH	((UNIX_EPOCH_JDATE - POSTGRES_EPOCH_JDATE) * USECS_PER_DAY)
+
 /* A row in the collapse: bytes without pointers. */
 typedef struct CollapseRow
 {
@@ -54,9 +57,7 @@ typedef struct CollapseRow
 typedef struct Chain
 {
 	int64		begun;			/* batch */
-	bool		in_batch;		/* has this batch a row of it? */
 	int64		rows;			/* of this batch */
-	bool		odd_label;		/* one of them has a label that is none of the four */
 	MinimalTuple first;
 	MinimalTuple last;
 } Chain;
@@ -74,6 +75,8 @@ struct ScdcFlow
 	MemoryContext row_cxt;		/* reset after each row */
 	TupleTableSlot *put_slot;
 	TupleTableSlot *get_slot;
+	TupleTableSlot *as_is_slot;
+	StringInfoData chain;		/* room for one, as it is stored */
 	int64		seq;
 	int64		state_seq;
 	int64		rows_read;		/* of the generation before */
@@ -346,10 +349,17 @@ put_out(ScdcFlow *f, Datum *values, bool *isnull)
 		tuplestore_putvalues(f->output, f->work->batch, values + SCDC_WORK_FIRST, isnull + SCDC_WORK_FIRST);
 }
 
-/* As a row of the result of this type. */
+/* As a row of the result of this type, which it may be already. */
 static void
-leave(ScdcFlow *f, MinimalTuple tuple, ScdcChangeType type)
+leave(ScdcFlow *f, MinimalTuple tuple, ScdcChangeType now, ScdcChangeType type)
 {
+	if (now == type)
+	{
+		ExecStoreMinimalTuple(tuple, f->as_is_slot, false);
+		tuplesort_puttupleslot(f->leaving, f->as_is_slot);
+		ExecClearTuple(f->as_is_slot);
+		return;
+	}
 	deform(f, tuple);
 	f->values[f->work->change_type - 1] = f->work->labels[type];
 	f->isnull[f->work->change_type - 1] = false;
@@ -585,18 +595,17 @@ write_chain(ScdcFlow *f, const Chain *chain, uint64 hash, int ordinal)
 {
 	char		room[KEY_SIZE];
 	ScdcStoreKey key = generation_key(room, f->batch->batch_id, 'n');
-	StringInfoData value;
+	StringInfo	value = &f->chain;
 
 	add_number(room, &key, hash);
 	add_number(room, &key, ordinal);
-	initStringInfo(&value);
-	appendBinaryStringInfo(&value, (const char *) &chain->begun, sizeof(int64));
-	appendBinaryStringInfo(&value, (const char *) chain->first, chain->first->t_len);
+	resetStringInfo(value);
+	appendBinaryStringInfo(value, (const char *) &chain->begun, sizeof(int64));
+	appendBinaryStringInfo(value, (const char *) chain->first, chain->first->t_len);
 	if (chain->last != chain->first)
-		appendBinaryStringInfo(&value, (const char *) chain->last, chain->last->t_len);
-	state_put(f, key, value.data, value.len);
-	note_state_row(f, chain->begun, chain->first, value.len);
-	pfree(value.data);
+		appendBinaryStringInfo(value, (const char *) chain->last, chain->last->t_len);
+	state_put(f, key, value->data, value->len);
+	note_state_row(f, chain->begun, chain->first, value->len);
 }
 
 static void
@@ -633,9 +642,9 @@ emit_chain(ScdcFlow *f, const Chain *chain)
 	}
 	net = scdc_net_result(first, last, f->options.compute_updates);
 	if (net.before)
-		leave(f, chain->first, net.before_type);
+		leave(f, chain->first, first, net.before_type);
 	if (net.after)
-		leave(f, chain->last, net.after_type);
+		leave(f, chain->last, last, net.after_type);
 }
 
 static bool
@@ -671,14 +680,16 @@ add_row(ScdcFlow *f, List *chains, MinimalTuple row)
 		chain->first = copy;
 		chains = lappend(chains, chain);
 	}
-	else if (chain->last != chain->first)
-		pfree(chain->last);		/* an identity that changes all the time must not gather its rows here */
+	else
+	{
+		/* a label that is none of the four matters when there is more than one row of this batch */
+		if (chain->rows > 0 && (type_of(f, chain->last) == SCDC_CHANGE_OTHER || type_of(f, copy) == SCDC_CHANGE_OTHER))
+			scdc_work_contract_error(f->work, SCDC_ERROR_CHANGE_TYPE, &tuple);
+		if (chain->last != chain->first)
+			pfree(chain->last); /* an identity that changes all the time must not gather its rows here */
+	}
 	chain->last = copy;
-	chain->in_batch = true;
 	chain->rows++;
-	chain->odd_label |= type_of(f, copy) == SCDC_CHANGE_OTHER;
-	if (chain->odd_label && chain->rows > 1)
-		scdc_work_contract_error(f->work, SCDC_ERROR_CHANGE_TYPE, &tuple);
 	return chains;
 }
 
@@ -796,6 +807,8 @@ scdc_flow_begin(ScdcWork *work, const ScdcFlowOptions *options, const ScdcBatch 
 	f->isnull = palloc(work->desc->natts * sizeof(bool));
 	f->put_slot = MakeSingleTupleTableSlot(work->desc, &TTSOpsVirtual);
 	f->get_slot = MakeSingleTupleTableSlot(work->desc, &TTSOpsMinimalTuple);
+	f->as_is_slot = MakeSingleTupleTableSlot(work->desc, &TTSOpsMinimalTuple);
+	initStringInfo(&f->chain);
 	f->result.watermark = batch->watermark;
 	f->result.min_timestamp = DT_NOEND;
 	f->result.max_timestamp = DT_NOBEGIN;
@@ -831,7 +844,7 @@ note_timestamp(ScdcFlow *f, TimestampTz timestamp)
 	r->watermark = Max(r->watermark, timestamp);
 	r->min_timestamp = Min(r->min_timestamp, timestamp);
 	r->max_timestamp = Max(r->max_timestamp, timestamp);
-	r->sum_timestamp += (timestamp - SetEpochTimestamp()) / 1e6;
+	r->sum_timestamp += (timestamp - UNIX_EPOCH) / 1e6;
 }
 
 void
@@ -905,6 +918,7 @@ scdc_flow_end(ScdcFlow *f, ScdcFlowResult *result)
 	end_sort(f, &f->leaving);
 	ExecDropSingleTupleTableSlot(f->put_slot);
 	ExecDropSingleTupleTableSlot(f->get_slot);
+	ExecDropSingleTupleTableSlot(f->as_is_slot);
 	MemoryContextSwitchTo(old);
 
 	if (f->store)

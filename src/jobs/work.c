@@ -84,6 +84,9 @@ scdc_work_type(const ScdcWork *work, const Datum *values, const bool *isnull)
 
 	if (isnull[work->change_type - 1])
 		return SCDC_CHANGE_OTHER;
+	for (int i = 0; i < (int) lengthof(work->labels); i++)
+		if (values[work->change_type - 1] == work->labels[i])
+			return i;			/* our own */
 	label = DatumGetTextPP(values[work->change_type - 1]);
 	for (int i = 0; i < (int) lengthof(work->labels); i++)
 	{
