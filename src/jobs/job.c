@@ -16,6 +16,8 @@
 #include "commands/sequence.h"
 #include "miscadmin.h"
 #include "catalog/namespace.h"
+#include "catalog/pg_class.h"
+#include "catalog/pg_inherits.h"
 #include "pgstat.h"
 #include "postmaster/interrupt.h"
 #include "storage/ipc.h"
@@ -25,6 +27,7 @@
 #include "utils/builtins.h"
 #include "utils/guc.h"
 #include "utils/json.h"
+#include "utils/lsyscache.h"
 #include "utils/memutils.h"
 #include "utils/portal.h"
 #include "utils/snapmgr.h"
@@ -46,6 +49,9 @@ PGDLLEXPORT void scdc_job_main(Datum arg);
 #define BACKOFF_MIN		100		/* ms */
 #define BACKOFF_MAX		60000
 #define POLL_INTERVAL	1000	/* ms, where nobody tells that there is more */
+#define POLL_MAX		10000	/* ms, where any commit tells that there may be more */
+#define LOOK_MIN		5		/* ms between two looks after commits that brought nothing, doubled each time */
+#define LOOK_MAX		80
 #define IDLE_INTERVAL	10000	/* ms between two events that say so */
 #define CAPTURE_WAIT	30000	/* ms */
 
@@ -54,6 +60,7 @@ static ScdcJob job;
 static bool leaving = false;	/* the end was meant */
 static int	attempts = 0;		/* workers of this run that were begun in vain, and this one */
 static bool by_commit = false;	/* counted among those to be woken at any commit */
+static bool local = false;		/* is the source a table that only commits here can change? */
 
 /* ---------------------------------------------------------------------
  * what others see
@@ -192,15 +199,16 @@ check(void)
 		leave(SCDC_RUN_STOPPED, NULL, NULL);
 }
 
-/* Sleeps until woken, or so long (ms; -1: no limit). */
-static void
+/* Sleeps until woken, or so long (ms; -1: no limit).  Was it woken? */
+static bool
 nap(long timeout)
 {
 	int			events = WL_LATCH_SET | WL_EXIT_ON_PM_DEATH | (timeout >= 0 ? WL_TIMEOUT : 0);
+	bool		woken = (WaitLatch(MyLatch, events, timeout, PG_WAIT_EXTENSION) & WL_LATCH_SET) != 0;
 
-	(void) WaitLatch(MyLatch, events, timeout, PG_WAIT_EXTENSION);
 	ResetLatch(MyLatch);
 	check();
+	return woken;
 }
 
 static void
@@ -212,7 +220,7 @@ nap_until(TimestampTz when)
 
 		if (left <= 0)
 			return;
-		nap(left);
+		(void) nap(left);
 	}
 }
 
@@ -295,7 +303,7 @@ run_available(int *failures)
 		while (!scdc_batch_fix_end(&job))
 		{
 			set_activity(SCDC_JOB_WAITING, "waiting for the baseline");
-			nap(100);
+			(void) nap(100);
 		}
 	}
 	while (scdc_batch_plan(&job, true, true) == SCDC_PLAN_BATCH)
@@ -317,10 +325,52 @@ next_trigger(TimestampTz start, int64 interval)
 	return start + ((now - start) / interval + 1) * interval;
 }
 
+/*
+ * Sleeps when there was nothing to do.  Over a tracked table the capture
+ * worker wakes us.  Over a registered change log any commit does, mostly for
+ * nothing, so looks keep a distance that grows; and as a commit may tell
+ * before its rows can be seen, and other servers tell nothing, there is a look
+ * from time to time all the same.
+ */
+static void
+nap_idle(bool expect_event, bool had_batch, uint64 asked)
+{
+	static long poll = POLL_INTERVAL;
+	static long distance = LOOK_MIN;
+	long		timeout = expect_event ? IDLE_INTERVAL : -1;
+	TimestampTz until;
+
+	if (job.query->stream_id != 0)
+	{
+		(void) nap(timeout);
+		return;
+	}
+	if (had_batch)
+		distance = LOOK_MIN;
+	until = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), distance);
+	if (!nap(timeout < 0 ? poll : Min(timeout, poll)))
+	{
+		poll = local ? Min(2 * poll, POLL_MAX) : POLL_INTERVAL;
+		distance = LOOK_MIN;
+		return;
+	}
+	poll = POLL_INTERVAL;
+	distance = Min(2 * distance, LOOK_MAX);
+	while (pg_atomic_read_u64(&slot->asked) == asked)
+	{
+		long		left = TimestampDifferenceMilliseconds(GetCurrentTimestamp(), until);
+
+		if (left <= 0)
+			break;
+		(void) nap(left);
+	}
+}
+
 static void
 run_by_interval(TimestampTz start, int *failures)
 {
 	static TimestampTz idle_since = 0;
+	bool		had_batch = false;
 
 	for (;;)
 	{
@@ -356,7 +406,8 @@ run_by_interval(TimestampTz start, int *failures)
 		if (job.query->trigger_interval > 0)
 			nap_until(next_trigger(start, job.query->trigger_interval));
 		else if (plan != SCDC_PLAN_BATCH && pg_atomic_read_u64(&slot->asked) == asked)
-			nap(idle_since != 0 ? IDLE_INTERVAL : job.query->stream_id == 0 ? POLL_INTERVAL : -1);
+			nap_idle(idle_since != 0, had_batch, asked);
+		had_batch = plan == SCDC_PLAN_BATCH;
 	}
 }
 
@@ -481,6 +532,8 @@ load_query(const ScdcJobTask *task)
 		else
 			attempts = run->attempts;
 	}
+	local = job.query && get_rel_relkind(job.query->source_relid) == RELKIND_RELATION &&
+		!has_subclass(job.query->source_relid);
 	UnregisterSnapshot(snapshot);
 	PopActiveSnapshot();
 	CommitTransactionCommand();
