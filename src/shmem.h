@@ -42,6 +42,9 @@ typedef enum ScdcBaselinePhase
 /* What users read where there is no worker for them. */
 #define SCDC_NO_WORKER "No background worker slot is free; \"max_worker_processes\" has to be increased."
 
+/* Nobody has to look (jobs_look_at). */
+#define SCDC_LOOK_NEVER		PG_INT64_MAX
+
 typedef struct ScdcCaptureEntry
 {
 	/* written under the LWLock */
@@ -74,7 +77,7 @@ typedef struct ScdcCaptureEntry
 	pg_atomic_uint64 baseline_total;	/* estimate */
 
 	/* jobs; written under the LWLock */
-	TimestampTz jobs_look_at;	/* when to look for queries without a worker; DT_NOEND: no need */
+	int64		jobs_look_at;	/* when to look for queries without a worker, by scdc_clock_ms; SCDC_LOOK_NEVER: no need */
 	TimestampTz terminated_reset;	/* stream_reset_terminated */
 	char		jobs_problem[200];	/* why a query that should run does not */
 

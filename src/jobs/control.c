@@ -26,6 +26,7 @@
 #include "utils/timestamp.h"
 
 #include "capture/wait.h"
+#include "clock.h"
 #include "guc.h"
 #include "jobs/control.h"
 #include "jobs/launch.h"
@@ -110,15 +111,18 @@ check_not_own_start(const ScdcQuery *q)
  * ---------------------------------------------------------------------
  */
 
-/* A moment for the query to get on; false when the deadline (DT_NOEND: none) has come. */
+/* No deadline. */
+#define NEVER	PG_INT64_MAX
+
+/* A moment for the query to get on; false when the deadline has come. */
 static bool
-wait_a_moment(ScdcJobSlot *slot, TimestampTz deadline)
+wait_a_moment(ScdcJobSlot *slot, int64 deadline)
 {
 	long		left = POLL_INTERVAL;
 
-	if (deadline != DT_NOEND)
+	if (deadline != NEVER)
 	{
-		left = TimestampDifferenceMilliseconds(GetCurrentTimestamp(), deadline);
+		left = deadline - scdc_clock_ms();
 		if (left <= 0)
 			return false;
 		left = Min(left, POLL_INTERVAL);
@@ -134,10 +138,10 @@ wait_a_moment(ScdcJobSlot *slot, TimestampTz deadline)
 	return true;
 }
 
-static TimestampTz
+static int64
 deadline_after(long timeout, long no_limit)
 {
-	return timeout == no_limit ? DT_NOEND : TimestampTzPlusMilliseconds(GetCurrentTimestamp(), timeout);
+	return timeout == no_limit ? NEVER : scdc_clock_ms() + timeout;
 }
 
 /* Marks the run as stopped where no worker did; with streamcdc.queries locked, so that none is started now. */
@@ -161,18 +165,17 @@ mark_stopped(const ScdcQuery *q)
 static void
 stop_query(const ScdcQuery *q, long timeout, long cancel_after)
 {
-	TimestampTz start = GetCurrentTimestamp();
-	TimestampTz deadline = deadline_after(timeout, 0);
-	TimestampTz abandoned_at = 0;
+	int64		start = scdc_clock_ms();
+	int64		deadline = deadline_after(timeout, 0);
+	int64		abandoned_at = 0;
 	ScdcRun    *run;
 	bool		locked = false;
 
 	check_not_own_start(q);
 	for (;;)
 	{
-		TimestampTz now = GetCurrentTimestamp();
-		bool		abandon = TimestampDifferenceExceeds(start, now, cancel_after) &&
-			(abandoned_at == 0 || TimestampDifferenceExceeds(abandoned_at, now, 1000));
+		int64		now = scdc_clock_ms();
+		bool		abandon = now - start >= cancel_after && (abandoned_at == 0 || now - abandoned_at >= 1000);
 
 		if (scdc_slot_ask_to_stop(MyDatabaseId, &q->query_id, abandon))
 		{
@@ -538,7 +541,7 @@ bool
 scdc_control_await(const char *name, long timeout)
 {
 	ScdcQuery  *q = find_now(name, true);
-	TimestampTz deadline = deadline_after(timeout, -1);
+	int64		deadline = deadline_after(timeout, -1);
 
 	check_not_own_start(q);
 	while (!has_ended(q))
@@ -556,7 +559,7 @@ scdc_control_await(const char *name, long timeout)
 bool
 scdc_control_await_any(long timeout)
 {
-	TimestampTz deadline = deadline_after(timeout, -1);
+	int64		deadline = deadline_after(timeout, -1);
 	ScdcCaptureEntry *entry = scdc_entry_get(MyDatabaseId);
 	TimestampTz since = entry ? entry->terminated_reset : DT_NOBEGIN;
 
@@ -601,7 +604,7 @@ void
 scdc_control_process_all(const char *name, long timeout)
 {
 	ScdcQuery  *q = find_now(name, true);
-	TimestampTz deadline = deadline_after(timeout, 0);
+	int64		deadline = deadline_after(timeout, 0);
 	ScdcJobSlot *asked_of = NULL;
 	uint64		number = 0;
 	char	   *reason;

@@ -34,6 +34,7 @@
 #include "utils/timestamp.h"
 
 #include "capture/wait.h"
+#include "clock.h"
 #include "guc.h"
 #include "jobs/batch.h"
 #include "jobs/failure.h"
@@ -211,12 +212,13 @@ nap(long timeout)
 	return woken;
 }
 
+/* when: by scdc_clock_ms */
 static void
-nap_until(TimestampTz when)
+nap_until(int64 when)
 {
 	for (;;)
 	{
-		long		left = TimestampDifferenceMilliseconds(GetCurrentTimestamp(), when);
+		long		left = when - scdc_clock_ms();
 
 		if (left <= 0)
 			return;
@@ -316,13 +318,11 @@ run_available(int *failures)
 	leave(SCDC_RUN_FINISHED, NULL, NULL);
 }
 
-/* The next time at which an interval trigger fires: a multiple of the interval after the start. */
-static TimestampTz
-next_trigger(TimestampTz start, int64 interval)
+/* The next time at which an interval trigger (ms) fires: a multiple of the interval after the start. */
+static int64
+next_trigger(int64 start, int64 interval)
 {
-	TimestampTz now = GetCurrentTimestamp();
-
-	return start + ((now - start) / interval + 1) * interval;
+	return start + ((scdc_clock_ms() - start) / interval + 1) * interval;
 }
 
 /*
@@ -338,7 +338,7 @@ nap_idle(bool expect_event, bool had_batch, uint64 asked)
 	static long poll = POLL_INTERVAL;
 	static long distance = LOOK_MIN;
 	long		timeout = expect_event ? IDLE_INTERVAL : -1;
-	TimestampTz until;
+	int64		until;
 
 	if (job.query->stream_id != 0)
 	{
@@ -347,7 +347,7 @@ nap_idle(bool expect_event, bool had_batch, uint64 asked)
 	}
 	if (had_batch)
 		distance = LOOK_MIN;
-	until = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), distance);
+	until = scdc_clock_ms() + distance;
 	if (!nap(timeout < 0 ? poll : Min(timeout, poll)))
 	{
 		poll = local ? Min(2 * poll, POLL_MAX) : POLL_INTERVAL;
@@ -358,7 +358,7 @@ nap_idle(bool expect_event, bool had_batch, uint64 asked)
 	distance = Min(2 * distance, LOOK_MAX);
 	while (pg_atomic_read_u64(&slot->asked) == asked)
 	{
-		long		left = TimestampDifferenceMilliseconds(GetCurrentTimestamp(), until);
+		long		left = until - scdc_clock_ms();
 
 		if (left <= 0)
 			break;
@@ -367,9 +367,9 @@ nap_idle(bool expect_event, bool had_batch, uint64 asked)
 }
 
 static void
-run_by_interval(TimestampTz start, int *failures)
+run_by_interval(int64 start, int *failures)
 {
-	static TimestampTz idle_since = 0;
+	static int64 idle_since = 0;
 	bool		had_batch = false;
 
 	for (;;)
@@ -386,7 +386,7 @@ run_by_interval(TimestampTz start, int *failures)
 		{
 			run_batch();
 			*failures = 0;
-			idle_since = GetCurrentTimestamp();
+			idle_since = scdc_clock_ms();
 		}
 		else
 		{
@@ -397,14 +397,14 @@ run_by_interval(TimestampTz start, int *failures)
 			note_success();
 			pg_atomic_write_u64(&slot->answered, asked);
 			ConditionVariableBroadcast(&slot->cv);
-			if (idle_since != 0 && TimestampDifferenceExceeds(idle_since, GetCurrentTimestamp(), IDLE_INTERVAL))
+			if (idle_since != 0 && scdc_clock_ms() - idle_since >= IDLE_INTERVAL)
 			{
 				notify("QueryIdle", -1);
 				idle_since = 0;
 			}
 		}
 		if (job.query->trigger_interval > 0)
-			nap_until(next_trigger(start, job.query->trigger_interval));
+			nap_until(next_trigger(start, Max(job.query->trigger_interval / 1000, 1)));
 		else if (plan != SCDC_PLAN_BATCH && pg_atomic_read_u64(&slot->asked) == asked)
 			nap_idle(idle_since != 0, had_batch, asked);
 		had_batch = plan == SCDC_PLAN_BATCH;
@@ -456,14 +456,14 @@ recover(ErrorData *e, int *failures)
 	strlcpy(slot->error, e->message, sizeof(slot->error));
 	LWLockRelease(scdc_shared->lock);
 	set_activity(SCDC_JOB_BACKING_OFF, "waiting to try again after an error");
-	nap_until(TimestampTzPlusMilliseconds(GetCurrentTimestamp(), backoff(*failures)));
+	nap_until(scdc_clock_ms() + backoff(*failures));
 }
 
 static void
 job_loop(void)
 {
 	MemoryContext error_cxt = AllocSetContextCreate(TopMemoryContext, "streamcdc job error", ALLOCSET_SMALL_SIZES);
-	TimestampTz start = GetCurrentTimestamp();
+	int64		start = scdc_clock_ms();
 	int			failures = 0;
 
 	for (;;)
@@ -584,7 +584,7 @@ scdc_job_main(Datum arg)
 		leave(SCDC_RUN_FAILED, "58000", "the worker of the query has died too often without finishing a batch");
 	note_beginning();
 	if (attempts > 1)
-		nap_until(TimestampTzPlusMilliseconds(GetCurrentTimestamp(), backoff(attempts - 1)));
+		nap_until(scdc_clock_ms() + backoff(attempts - 1));
 	notify("QueryStarted", -1);
 	job_loop();
 }

@@ -19,6 +19,7 @@
 #include "utils/syscache.h"
 #include "utils/timestamp.h"
 
+#include "clock.h"
 #include "jobs/launch.h"
 #include "jobs/slots.h"
 #include "jobs/job.h"
@@ -72,8 +73,7 @@ scdc_starter_look(Oid dboid, long delay)
 	if (entry == NULL)
 		return;
 	LWLockAcquire(scdc_shared->lock, LW_EXCLUSIVE);
-	entry->jobs_look_at = Min(entry->jobs_look_at == 0 ? DT_NOEND : entry->jobs_look_at,
-							  TimestampTzPlusMilliseconds(GetCurrentTimestamp(), delay));
+	entry->jobs_look_at = Min(entry->jobs_look_at == 0 ? SCDC_LOOK_NEVER : entry->jobs_look_at, scdc_clock_ms() + delay);
 	LWLockRelease(scdc_shared->lock);
 	scdc_wake_launcher();
 }
@@ -82,7 +82,7 @@ long
 scdc_starter_launch_missing(long sleep)
 {
 	List	   *databases = scdc_label_databases(SCDC_MARK_JOBS);
-	TimestampTz now = GetCurrentTimestamp();
+	int64		now = scdc_clock_ms();
 	ListCell   *lc;
 
 	foreach(lc, databases)
@@ -94,12 +94,12 @@ scdc_starter_launch_missing(long sleep)
 			continue;
 		if (entry->jobs_look_at > now)
 		{
-			if (entry->jobs_look_at != DT_NOEND)
-				sleep = Min(sleep, Max(TimestampDifferenceMilliseconds(now, entry->jobs_look_at), 10));
+			if (entry->jobs_look_at != SCDC_LOOK_NEVER)
+				sleep = Min(sleep, Max((long) (entry->jobs_look_at - now), 10));
 			continue;
 		}
 		LWLockAcquire(scdc_shared->lock, LW_EXCLUSIVE);
-		entry->jobs_look_at = TimestampTzPlusMilliseconds(now, RETRY_INTERVAL);
+		entry->jobs_look_at = now + RETRY_INTERVAL;
 		LWLockRelease(scdc_shared->lock);
 		sleep = Min(sleep, RETRY_INTERVAL);
 
@@ -193,7 +193,7 @@ scdc_starter_main(Datum arg)
 	if (entry)
 	{
 		LWLockAcquire(scdc_shared->lock, LW_EXCLUSIVE);
-		entry->jobs_look_at = missing ? TimestampTzPlusMilliseconds(GetCurrentTimestamp(), RETRY_INTERVAL) : DT_NOEND;
+		entry->jobs_look_at = missing ? scdc_clock_ms() + RETRY_INTERVAL : SCDC_LOOK_NEVER;
 		strlcpy(entry->jobs_problem, missing ? "No background worker is free; increase \"max_worker_processes\"." : "",
 				sizeof(entry->jobs_problem));
 		LWLockRelease(scdc_shared->lock);

@@ -15,6 +15,7 @@
 #include "storage/shmem.h"
 #include "utils/timestamp.h"
 
+#include "clock.h"
 #include "jobs/slots.h"
 #include "shmem.h"
 
@@ -58,7 +59,7 @@ ScdcJobSlot *
 scdc_slot_take(Oid dboid, const pg_uuid_t *query_id, const pg_uuid_t *run_id, TransactionId starter, bool *running)
 {
 	ScdcJobSlot *slot = NULL;
-	TimestampTz now = GetCurrentTimestamp();
+	int64		now = scdc_clock_ms();
 
 	*running = false;
 	LWLockAcquire(scdc_shared->lock, LW_EXCLUSIVE);
@@ -67,7 +68,7 @@ scdc_slot_take(Oid dboid, const pg_uuid_t *query_id, const pg_uuid_t *run_id, Tr
 		ScdcJobSlot *s = &scdc_job_slots->slots[i];
 
 		if (s->phase == SCDC_SLOT_LAUNCHED && s->pid == 0 &&
-			TimestampDifferenceExceeds(s->launched_at, now, LAUNCH_TIMEOUT))
+			now - s->launched_at >= LAUNCH_TIMEOUT)
 			s->phase = SCDC_SLOT_FREE;
 		if (is_of(s, dboid, query_id))
 		{
@@ -214,9 +215,9 @@ scdc_slots_any(Oid dboid)
 void
 scdc_slots_stop_all(Oid dboid, long timeout)
 {
-	TimestampTz give_up = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), timeout);
+	int64		give_up = scdc_clock_ms() + timeout;
 
-	while (scdc_slots_any(dboid) && GetCurrentTimestamp() < give_up)
+	while (scdc_slots_any(dboid) && scdc_clock_ms() < give_up)
 	{
 		LWLockAcquire(scdc_shared->lock, LW_SHARED);
 		for (int i = 0; i < scdc_job_slots->nslots; i++)

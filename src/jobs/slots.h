@@ -46,7 +46,7 @@ typedef struct ScdcJobSlot
 	int			pid;			/* 0 before the worker runs */
 	Latch	   *latch;
 	TransactionId starter;		/* the worker waits for its end; 0: none */
-	TimestampTz launched_at;
+	int64		launched_at;	/* by scdc_clock_ms */
 	int64		stream_id;		/* wake it when this stream has more; 0: at any commit */
 	ScdcJobActivity activity;
 	int64		batch_id;		/* under way, or the last one */

@@ -14,7 +14,6 @@
 #             differ from today's), that of net changes, or to expect another status
 #   identity  0: the recipe says itself what the replica identity is; else it is run with DEFAULT and with FULL
 #   roles     roles that it needs, made for the cluster
-#   needs     what has to be built first: the recipe is to do
 #
 # Steps are executed in order, each recipe in a schema of its own, which is first in search_path:
 #
@@ -412,7 +411,6 @@ sub run_recipes
 	for my $state (@states)
 	{
 		my $recipe = $state->{recipe};
-		local $TODO = $recipe->{needs} ? "needs $recipe->{needs}" : undef;
 		subtest("$recipe->{number}, $mode: $recipe->{title}", sub { _check(\%run, $state) });
 	}
 	_close($_) for values %{ $run{sessions} };
