@@ -26,9 +26,9 @@ our @EXPORT = qw(
   new_node reconfigure start_extension
   sql fails_with warns_with background_sql finish_sql
   track sync wait_for status wait_for_status wait_for_capture wait_for_no_capture is_clean
-  slot_name slots worker_pid signal_worker crash_with_worker kill_server wait_for_lock_of_worker
+  slot_name slots worker_pid signal_worker incarnation wait_for_restart crash_with_worker kill_server wait_for_lock_of_worker
   versions_are_dense timestamps_increase folds_to_table changes_fold_to_table
-  workload_tables workload_script start_pgbench finish_pgbench
+  workload_tables workload_script start_pgbench finish_pgbench start_load stop_load query_works
   twin_slot twin_equals
 );
 
@@ -263,15 +263,29 @@ sub signal_worker
 	return $pid;
 }
 
+# what the server is now: another after each restart
+my $checkpointer = "SELECT max(pid) FROM pg_stat_activity WHERE backend_type = 'checkpointer'";
+
+sub incarnation
+{
+	my ($node) = @_;
+	return sql($node, $checkpointer);
+}
+
+sub wait_for_restart
+{
+	my ($node, $before) = @_;
+	$node->poll_query_until('postgres', "SELECT ($checkpointer) <> $before") or die "the server did not restart";
+}
+
 # crash_with_worker NODE [, KIND [, DATABASE]]: kills it with SIGKILL; returns when the server has restarted
 sub crash_with_worker
 {
 	my ($node, $kind, $db) = @_;
-	my $start = 'SELECT max(pid) FROM pg_stat_activity WHERE backend_type = \'checkpointer\'';
-	my $before = sql($node, $start);
+	my $before = incarnation($node);
 
 	signal_worker($node, 'KILL', $kind, $db);
-	$node->poll_query_until('postgres', "SELECT ($start) <> $before") or die "the server did not restart";
+	wait_for_restart($node, $before);
 }
 
 # kills the postmaster with SIGKILL; returns when its children are gone too, before which it cannot be started again
@@ -450,6 +464,35 @@ sub start_pgbench
 			'-p', $node->port, 'postgres' ],
 		'>', \$job{out}, '2>', \$job{err});
 	return \%job;
+}
+
+# start_load NODE, SCRIPT, OPTION...: pgbench until stop_load, or until the server is gone
+sub start_load
+{
+	my ($node, $script, @options) = @_;
+	my $file = PostgreSQL::Test::Utils::tempdir() . '/load';
+	my %job = (out => '', err => '');
+
+	append_to_file($file, $script);
+	$job{run} = IPC::Run::start([ 'pgbench', '-n', '-T', 3600, @options, '-f', $file, $node->connstr('postgres') ],
+		'<', \undef, '>', \$job{out}, '2>', \$job{err});
+	return \%job;
+}
+
+sub stop_load
+{
+	my ($job) = @_;
+	$job->{run}->signal('TERM');
+	$job->{run}->finish;
+}
+
+# query_works NODE, QUERY, TEST: one test; the streaming query finishes batches
+sub query_works
+{
+	my ($node, $query, $test) = @_;
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	my $batch = sql($node, "SELECT coalesce(batch_id, -1) FROM stream_queries WHERE query_name = '$query'");
+	return wait_for($node, "batch_id > $batch + 2 FROM stream_queries WHERE query_name = '$query'", $test);
 }
 
 # (succeeded, output)

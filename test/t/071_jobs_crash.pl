@@ -40,8 +40,7 @@ my $net_id = sql($node, "SELECT id FROM stream_queries WHERE query_name = 'net'"
 
 # ---- the load: a client that is started again whenever the server was ----
 
-my $script = $node->basedir . '/load.sql';
-append_to_file($script, <<'SCRIPT');
+my $script = <<'SCRIPT';
 \set id random(1, 300)
 \set other random(1, 300)
 \set kind random(1, 10)
@@ -59,58 +58,27 @@ COMMIT;
 SCRIPT
 my $load;
 
-sub start_load
+sub load_again
 {
-	my %job = (out => '', err => '');
-	$job{run} = IPC::Run::start([ 'pgbench', '-n', '-c', 2, '-T', 3600, '-R', 150, '-f', $script, $node->connstr('postgres') ],
-		'<', \undef, '>', \$job{out}, '2>', \$job{err});
-	$load = \%job;
+	stop_load($load) if $load;
+	$node->poll_query_until('postgres', "SELECT true");
+	$load = start_load($node, $script, '-c', 2, '-R', 150);
 }
 
-sub stop_load
-{
-	$load->{run}->signal('TERM');
-	$load->{run}->finish;
-}
-
-sub server_is_up
-{
-	return $node->poll_query_until('postgres', "SELECT true");
-}
-
-# the checkpointer is a new one after each restart
-my $incarnation = "SELECT max(pid) FROM pg_stat_activity WHERE backend_type = 'checkpointer'";
-
-sub wait_for_restart
-{
-	my ($before) = @_;
-	$node->poll_query_until('postgres', "SELECT ($incarnation) <> $before") or die 'the server did not restart';
-}
-
-# rows that reach a sink say that its query works; polls
-sub works_again
-{
-	my ($query, $test) = @_;
-	my $batch = sql($node, "SELECT coalesce(batch_id, -1) FROM stream_queries WHERE query_name = '$query'");
-	wait_for($node, "batch_id > $batch + 2 FROM stream_queries WHERE query_name = '$query'", $test);
-}
-
-start_load();
-works_again('net', 'the net changes query works');
+load_again();
+query_works($node, 'net', 'the net changes query works');
 
 # ---- at every step once ----
 
 for my $point (qw(job-before-read job-before-sink job-after-sink job-before-commit job-after-commit job-after-mark))
 {
 	(my $tag = $point) =~ tr/-/_/;
-	my $before = sql($node, $incarnation);
+	my $before = incarnation($node);
 
 	sql($node, "ALTER SYSTEM SET streamcdc.debug_point = '$point:kill:$tag'; SELECT pg_reload_conf();");
-	wait_for_restart($before);
-	stop_load();
-	server_is_up();
-	start_load();
-	works_again('net', "killed at $point, the net changes query works again");
+	wait_for_restart($node, $before);
+	load_again();
+	query_works($node, 'net', "killed at $point, the net changes query works again");
 }
 
 # an error at each step costs a try, and nothing else
@@ -119,7 +87,7 @@ for my $point (qw(job-before-read job-before-sink job-after-sink job-before-comm
 	(my $tag = "error_$point") =~ tr/-/_/;
 	sql($node, "ALTER SYSTEM SET streamcdc.debug_point = '$point:error:$tag'; SELECT pg_reload_conf();");
 	ok($node->poll_query_until('postgres', "SELECT (pg_stat_file('streamcdc_debug_$tag', true)).size IS NOT NULL"), "an error at $point");
-	works_again('net', "after an error at $point, the net changes query works again");
+	query_works($node, 'net', "after an error at $point, the net changes query works again");
 }
 sql($node, "ALTER SYSTEM RESET streamcdc.debug_point; SELECT pg_reload_conf();");
 
@@ -131,7 +99,7 @@ sub with_net_stopped
 	sql($node, "SELECT stream_stop('net', '60 s')");
 	$do->();
 	sql($node, "SELECT stream_resume('net')");
-	works_again('net', 'resumed, the net changes query works again');
+	query_works($node, 'net', 'resumed, the net changes query works again');
 }
 
 sub copy_tree
@@ -162,19 +130,17 @@ sub kill_worker_of
 {
 	my ($query) = @_;
 	my $pid = sql($node, "SELECT pid FROM pg_stat_activity WHERE backend_type = 'streamcdc job' AND application_name = '$query'");
-	my $before = sql($node, $incarnation);
+	my $before = incarnation($node);
 
 	return unless $pid =~ /^\d+$/ && kill('KILL', $pid) == 1;
-	wait_for_restart($before);
-	stop_load();
-	server_is_up();
-	start_load();
+	wait_for_restart($node, $before);
+	load_again();
 }
 
 # deleted while the worker is at work: it goes on with what it has open, until it is killed
 system('rm', '-rf', "$state/$net_id");
 kill_worker_of('net');
-works_again('net', 'the state directory was deleted under a running query, which was killed');
+query_works($node, 'net', 'the state directory was deleted under a running query, which was killed');
 
 # ---- at random times ----
 
@@ -183,7 +149,7 @@ for my $n (1 .. $kills)
 	my @queries = qw(net raw mirror);
 	my $query = $queries[ int(rand(3)) ];
 
-	works_again($query, "kill $n of $kills: $query is at work");
+	query_works($node, $query, "kill $n of $kills: $query is at work");
 	system('rm', '-rf', "$state/$net_id") if rand() < 0.2;
 	kill_worker_of($query);
 }
@@ -191,9 +157,9 @@ for my $n (1 .. $kills)
 for my $query (qw(net raw mirror))
 {
 	sql($node, "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE backend_type = 'streamcdc job' AND application_name = '$query'");
-	works_again($query, "$query was terminated, and works again");
+	query_works($node, $query, "$query was terminated, and works again");
 }
-stop_load();
+stop_load($load);
 
 # ---- the end ----
 

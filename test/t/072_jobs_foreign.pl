@@ -69,8 +69,7 @@ sql($node, q{SELECT stream_start('raw', 'acc', sink => 'acc_raw', sink_options =
 SELECT stream_start('mirror', 'acc', sink => 'acc_mirror', sink_mode => 'apply', sink_options => '{"progressTable": "done"}')});
 is(sql($node, "SELECT count(*) FROM stream_explain('raw') AS l WHERE l ~ '^Sink: .*exactly once'"), 1, 'with a progress table: exactly once');
 
-my $script = $node->basedir . '/load.sql';
-append_to_file($script, <<'SCRIPT');
+my $script = <<'SCRIPT';
 \set id random(1, 80)
 \set other random(1, 80)
 BEGIN;
@@ -80,38 +79,22 @@ COMMIT;
 SCRIPT
 my $load;
 
-sub start_load
+sub load_again
 {
-	my %job = (out => '', err => '');
-	$job{run} = IPC::Run::start([ 'pgbench', '-n', '-c', 1, '-T', 3600, '-R', 80, '-f', $script, $node->connstr('postgres') ],
-		'<', \undef, '>', \$job{out}, '2>', \$job{err});
-	$load = \%job;
+	stop_load($load) if $load;
+	$load = start_load($node, $script, '-c', 1, '-R', 80);
 }
 
-sub stop_load
-{
-	$load->{run}->signal('TERM');
-	$load->{run}->finish;
-}
-
-sub works_again
-{
-	my ($query, $test) = @_;
-	my $batch = sql($node, "SELECT coalesce(batch_id, -1) FROM stream_queries WHERE query_name = '$query'");
-	wait_for($node, "batch_id > $batch + 2 FROM stream_queries WHERE query_name = '$query'", $test);
-}
-
-my $incarnation = "SELECT max(pid) FROM pg_stat_activity WHERE backend_type = 'checkpointer'";
-sub wait_for_restart
+# waits for the restart that the kill of a worker brings
+sub after_kill
 {
 	my ($before) = @_;
-	$node->poll_query_until('postgres', "SELECT ($incarnation) <> $before") or die 'the server did not restart';
-	stop_load();
-	start_load();
+	wait_for_restart($node, $before);
+	load_again();
 }
 
-start_load();
-works_again($_, "$_ works") for qw(raw mirror);
+load_again();
+query_works($node, $_, "$_ works") for qw(raw mirror);
 
 # an error and a kill at each step; job-in-commit is when the other server has committed and this one has not
 for my $how (qw(error kill))
@@ -119,12 +102,12 @@ for my $how (qw(error kill))
 	for my $point (qw(job-after-sink job-before-commit job-in-commit job-after-commit))
 	{
 		(my $tag = "${how}_$point") =~ tr/-/_/;
-		my $before = sql($node, $incarnation);
+		my $before = incarnation($node);
 
 		sql($node, "ALTER SYSTEM SET streamcdc.debug_point = '$point:$how:$tag'; SELECT pg_reload_conf();");
-		if ($how eq 'kill') { wait_for_restart($before) }
+		if ($how eq 'kill') { after_kill($before) }
 		else { $node->poll_query_until('postgres', "SELECT (pg_stat_file('streamcdc_debug_$tag', true)).size IS NOT NULL") or die "no $how at $point" }
-		works_again($_, "$how at $point: $_ works again") for qw(raw mirror);
+		query_works($node, $_, "$how at $point: $_ works again") for qw(raw mirror);
 	}
 }
 sql($node, 'ALTER SYSTEM RESET streamcdc.debug_point; SELECT pg_reload_conf();');
@@ -137,21 +120,21 @@ for my $n (1 .. $kills)
 	{
 		$remote->stop('immediate');
 		$remote->start;
-		works_again($query, "kill $n of $kills: the other server");
+		query_works($node, $query, "kill $n of $kills: the other server");
 	}
 	else
 	{
-		my $before = sql($node, $incarnation);
+		my $before = incarnation($node);
 		my $pid = sql($node, "SELECT pid FROM pg_stat_activity WHERE backend_type = 'streamcdc job' AND application_name = '$query'");
 
-		wait_for_restart($before) if $pid =~ /^\d+$/ && kill('KILL', $pid) == 1;
-		works_again($query, "kill $n of $kills: the worker of $query");
+		after_kill($before) if $pid =~ /^\d+$/ && kill('KILL', $pid) == 1;
+		query_works($node, $query, "kill $n of $kills: the worker of $query");
 	}
 }
 # the connection is cut
 $remote->safe_psql('postgres', "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'postgres_fdw'");
-works_again($_, "connections cut: $_ works again") for qw(raw mirror);
-stop_load();
+query_works($node, $_, "connections cut: $_ works again") for qw(raw mirror);
+stop_load($load);
 
 sql($node, "SELECT stream_process_all_available('$_', '120 s')") for qw(raw mirror);
 is(sql($node, <<'SQL'), '0|0', 'the append sink is what stream_changes says, nothing missing and nothing twice');
