@@ -35,6 +35,22 @@ our @EXPORT = qw(
 my $support = "$FindBin::RealBin/../support";
 my $timeout = $PostgreSQL::Test::Utils::timeout_default;
 
+# A psql that is refused while the server starts again may leave before its query was written to it, and for the module's own
+# loop that is the end.
+{
+	no warnings 'redefine';
+	my $poll = \&PostgreSQL::Test::Cluster::poll_query_until;
+	*PostgreSQL::Test::Cluster::poll_query_until = sub {
+		for (1 .. 100)
+		{
+			my $result = eval { $poll->(@_) };
+			return $result if $@ eq '';
+			die $@ unless $@ =~ /Broken pipe/;
+		}
+		die 'psql leaves again and again before it has read its query';
+	};
+}
+
 # ---- servers ----
 
 # new_node NAME, conf => TEXT, streaming => BOOL: initialised with the settings of all tests, not started
