@@ -8,7 +8,7 @@
  *		byte	format version (SCDC_BLOCK_FORMAT_VERSION)
  *		byte	compression method (ScdcCompression)
  *		varint	length of the raw payload
- *		4 bytes	CRC-32C of the raw payload, little-endian
+ *		4 bytes	CRC-32C of all of the above and of the rest, little-endian
  *		rest	the payload, compressed by the method
  *
  * The raw payload of "versions" is the directory:
@@ -40,9 +40,10 @@
  * another byte follows.  A zigzag is a varint in which the sign is the lowest
  * bit.  Differences are taken modulo 2^64, so every 64-bit value can be had.
  *
- * The checksum covers the raw bytes, so it proves decompression right too;
- * the reader nevertheless trusts no length and no count, because a checksum
- * does not tell damage from a writer's mistake.
+ * The checksum covers what is stored, so that damage is found before anything
+ * is made of it, and few bytes have to be gone through.  The reader
+ * nevertheless trusts no length and no count, because a checksum does not tell
+ * damage from a writer's mistake.
  *
  *-------------------------------------------------------------------------
  */
@@ -499,6 +500,19 @@ compress_payload(ScdcBlockBuilder *b, const uint8 *raw, Size raw_len)
 	return packed_len < raw_len ? packed_len : 0;
 }
 
+/* The checksum of a part: its header up to the checksum, and its payload as it is stored. */
+static pg_crc32c
+part_crc(const uint8 *part, Size header_len, const uint8 *payload, Size payload_len)
+{
+	pg_crc32c	crc;
+
+	INIT_CRC32C(crc);
+	COMP_CRC32C(crc, part, header_len);
+	COMP_CRC32C(crc, payload, payload_len);
+	FIN_CRC32C(crc);
+	return crc;
+}
+
 /* Returns a palloc'd part of a block: header and payload. */
 static char *
 seal_part(ScdcBlockBuilder *b, const uint8 *raw, Size raw_len, uint32 *part_len)
@@ -507,20 +521,18 @@ seal_part(ScdcBlockBuilder *b, const uint8 *raw, Size raw_len, uint32 *part_len)
 	bool		packed = packed_len > 0;
 	Size		payload_len = packed ? packed_len : raw_len;
 	uint8	   *part = palloc(PART_HEADER_MAX + payload_len);
+	const uint8 *payload = packed ? b->packed.data : raw;
 	uint8	   *p = part;
 	pg_crc32c	crc;
 	int			i;
 
-	INIT_CRC32C(crc);
-	COMP_CRC32C(crc, raw, raw_len);
-	FIN_CRC32C(crc);
-
 	*p++ = SCDC_BLOCK_FORMAT_VERSION;
 	*p++ = (uint8) (packed ? b->method : SCDC_COMPRESS_NONE);
 	p = put_varint(p, raw_len);
+	crc = part_crc(part, p - part, payload, payload_len);
 	for (i = 0; i < 4; i++)
 		*p++ = (uint8) (crc >> (8 * i));
-	memcpy(p, packed ? b->packed.data : raw, payload_len);
+	memcpy(p, payload, payload_len);
 	p += payload_len;
 
 	*part_len = (uint32) (p - part);
@@ -603,9 +615,9 @@ open_part(const char *part, uint32 part_len, Size raw_limit,
 	const uint8 *end = p + part_len;
 	uint8		method;
 	uint64		claimed_len;
+	Size		header_len;
 	uint32		payload_len;
 	pg_crc32c	stored_crc;
-	pg_crc32c	crc;
 
 	if (part_len < PART_HEADER_MIN)
 		return damaged(err, "block is truncated");
@@ -618,9 +630,12 @@ open_part(const char *part, uint32 part_len, Size raw_limit,
 		return damaged(err, "block header is damaged");
 	if (claimed_len > raw_limit)
 		return damaged(err, "block is too large");
+	header_len = p - (const uint8 *) part;
 	stored_crc = (uint32) p[0] | (uint32) p[1] << 8 | (uint32) p[2] << 16 | (uint32) p[3] << 24;
 	p += 4;
 	payload_len = (uint32) (end - p);
+	if (!EQ_CRC32C(part_crc((const uint8 *) part, header_len, p, payload_len), stored_crc))
+		return damaged(err, "block checksum does not match");
 
 	if (method == SCDC_COMPRESS_NONE)
 	{
@@ -641,16 +656,6 @@ open_part(const char *part, uint32 part_len, Size raw_limit,
 		pfree(*raw);
 		*raw = NULL;
 		return damaged(err, "compressed block is damaged");
-	}
-
-	INIT_CRC32C(crc);
-	COMP_CRC32C(crc, *raw, *raw_len);
-	FIN_CRC32C(crc);
-	if (!EQ_CRC32C(crc, stored_crc))
-	{
-		pfree(*raw);
-		*raw = NULL;
-		return damaged(err, "block checksum does not match");
 	}
 	return true;
 }

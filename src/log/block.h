@@ -20,7 +20,7 @@
 #ifndef SCDC_BLOCK_H
 #define SCDC_BLOCK_H
 
-#define SCDC_BLOCK_FORMAT_VERSION	1
+#define SCDC_BLOCK_FORMAT_VERSION	2
 
 /* A block is closed before its raw size would pass this (one larger change alone may). */
 #define SCDC_BLOCK_RAW_MAX			(1024 * 1024)

@@ -35,10 +35,13 @@
 #include "nodes/makefuncs.h"
 #include "nodes/nodeFuncs.h"
 #include "optimizer/clauses.h"
+#include "optimizer/cost.h"
 #include "optimizer/optimizer.h"
 #include "optimizer/pathnode.h"
 #include "optimizer/paths.h"
+#include "optimizer/planner.h"
 #include "optimizer/restrictinfo.h"
+#include "optimizer/tlist.h"
 #include "parser/parsetree.h"
 #include "pgstat.h"
 #include "utils/builtins.h"
@@ -99,6 +102,7 @@ typedef struct ChangesScan
 } ChangesScan;
 
 static set_rel_pathlist_hook_type prev_set_rel_pathlist = NULL;
+static create_upper_paths_hook_type prev_create_upper_paths = NULL;
 
 static Plan *plan_scan(PlannerInfo *root, RelOptInfo *rel, CustomPath *best_path, List *tlist, List *clauses,
 					   List *custom_plans);
@@ -253,27 +257,97 @@ set_rel_pathlist(PlannerInfo *root, RelOptInfo *rel, Index rti, RangeTblEntry *r
 typedef struct FieldsContext
 {
 	int			relid;
-	List	   *fields;
+	List	   *fields;			/* of row_data, each once */
+	bool		whole;			/* is row_data looked at in another way, too? */
 } FieldsContext;
 
-/* Gathers the fields of row_data that an expression looks at, each once. */
+static bool
+is_row_data(FieldsContext *context, Node *node)
+{
+	Var		   *var = (Var *) node;
+
+	return node != NULL && IsA(var, Var) && var->varno == context->relid && var->varlevelsup == 0 &&
+		var->varattno == SCDC_FEED_ROW_DATA + 1;
+}
+
+/* Gathers what an expression does with row_data. */
 static bool
 fields_walker(Node *node, FieldsContext *context)
 {
 	if (node == NULL)
 		return false;
-	if (IsA(node, FieldSelect))
+	if (IsA(node, FieldSelect) && is_row_data(context, (Node *) ((FieldSelect *) node)->arg))
 	{
-		Var		   *var = (Var *) ((FieldSelect *) node)->arg;
-
-		if (IsA(var, Var) && var->varno == context->relid && var->varlevelsup == 0 &&
-			var->varattno == SCDC_FEED_ROW_DATA + 1)
-		{
-			context->fields = list_append_unique(context->fields, node);
-			return false;
-		}
+		context->fields = list_append_unique(context->fields, node);
+		return false;
 	}
+	if (is_row_data(context, node))
+		context->whole = true;
 	return expression_tree_walker(node, fields_walker, context);
+}
+
+/*
+ * What an aggregate is given: the columns it has an interest in, so that it would take its fields of row_data
+ * out of each row itself.  Instead the scan gives it the fields, which it then
+ * finds by their expressions, and row_data only if something else is to be
+ * done with it.
+ */
+static PathTarget *
+target_with_fields(PathTarget *target, FieldsContext *fields)
+{
+	PathTarget *result = create_empty_pathtarget();
+	ListCell   *lc;
+
+	foreach(lc, target->exprs)
+	{
+		Index		ref = get_pathtarget_sortgroupref(target, foreach_current_index(lc));
+
+		if (fields->whole || ref != 0 || !is_row_data(fields, lfirst(lc)))
+			add_column_to_pathtarget(result, lfirst(lc), ref);
+	}
+	add_new_columns_to_pathtarget(result, fields->fields);
+	return result;
+}
+
+/* Nobody above the scan needs it. */
+static void
+forget_row_data(CustomPath *scan)
+{
+	List	   *columns = list_copy(lsecond(scan->custom_private));
+
+	lsecond(scan->custom_private) = list_delete_int(columns, SCDC_FEED_ROW_DATA + 1);
+}
+
+/*
+ * Does so where one scan is all that is aggregated, whatever stands between
+ * the two.  (In a join others have a say in what is needed.)
+ */
+static void
+create_upper_paths(PlannerInfo *root, UpperRelationKind stage, RelOptInfo *input_rel, RelOptInfo *output_rel, void *extra)
+{
+	FieldsContext fields = {0};
+	ListCell   *lc;
+
+	if (prev_create_upper_paths)
+		prev_create_upper_paths(root, stage, input_rel, output_rel, extra);
+	if (stage != UPPERREL_GROUP_AGG || input_rel->reloptkind != RELOPT_BASEREL || input_rel->rtekind != RTE_FUNCTION)
+		return;
+
+	fields.relid = (int) input_rel->relid;
+	(void) fields_walker((Node *) root->processed_tlist, &fields);
+	(void) fields_walker(root->parse->havingQual, &fields);
+	foreach(lc, input_rel->pathlist)
+	{
+		Path	   *path = lfirst(lc);
+		Path	   *scan = IsA(path, ProjectionPath) ? ((ProjectionPath *) path)->subpath : path;
+
+		if (!IsA(scan, CustomPath) || ((CustomPath *) scan)->methods != &path_methods)
+			continue;
+		path->pathtarget = target_with_fields(path->pathtarget, &fields);
+		set_pathtarget_cost_width(root, path->pathtarget);
+		if (!fields.whole)
+			forget_row_data((CustomPath *) scan);
+	}
 }
 
 /*
@@ -290,24 +364,37 @@ plan_scan(PlannerInfo *root, RelOptInfo *rel, CustomPath *best_path, List *tlist
 	RangeTblFunction *function = linitial_node(RangeTblFunction, rte->functions);
 	CustomScan *scan = makeNode(CustomScan);
 	FieldsContext fields = {.relid = (int) rel->relid};
+	List	   *columns = list_copy(lsecond(best_path->custom_private));
 	List	   *exprs = NIL;
 	TupleDesc	desc;
 	ListCell   *lc;
 
+	(void) fields_walker((Node *) root->processed_tlist, &fields);
+	(void) fields_walker(root->parse->havingQual, &fields);
 	scan->scan.plan.targetlist = tlist;
 	scan->scan.plan.qual = extract_actual_clauses(clauses, false);
+	(void) fields_walker((Node *) tlist, &fields);
+	fields.whole = false;
+	(void) fields_walker((Node *) scan->scan.plan.qual, &fields);
+	if (fields.whole)
+		columns = list_append_unique_int(columns, SCDC_FEED_ROW_DATA + 1);
+
+	foreach(lc, tlist)
+	{
+		Expr	   *expr = lfirst_node(TargetEntry, lc)->expr;
+
+		if (IsA(expr, Var) || list_member(fields.fields, expr))
+			exprs = list_append_unique(exprs, expr);
+	}
 	(void) get_expr_result_type(function->funcexpr, NULL, &desc);
-	foreach(lc, lsecond(best_path->custom_private))
+	foreach(lc, columns)
 	{
 		AttrNumber	attno = lfirst_int(lc);
 		Form_pg_attribute att = TupleDescAttr(desc, attno - 1);
 
-		exprs = lappend(exprs, makeVar(rel->relid, attno, att->atttypid, att->atttypmod, att->attcollation, 0));
+		exprs = list_append_unique(exprs, makeVar(rel->relid, attno, att->atttypid, att->atttypmod, att->attcollation, 0));
 	}
-	(void) fields_walker((Node *) tlist, &fields);
-	(void) fields_walker((Node *) root->processed_tlist, &fields);
-	(void) fields_walker((Node *) scan->scan.plan.qual, &fields);
-	exprs = list_concat(exprs, fields.fields);
+	exprs = list_concat_unique(exprs, fields.fields);
 	foreach(lc, exprs)
 		scan->custom_scan_tlist = lappend(scan->custom_scan_tlist,
 										  makeTargetEntry(copyObject(lfirst(lc)), foreach_current_index(lc) + 1, NULL, false));
@@ -504,7 +591,29 @@ forget_call(ChangesScan *state)
 	state->called = false;
 }
 
-/* A row of the function as one of the scan; isnull may be NULL, if nothing is. */
+/* Takes row_data apart, as far as the last field that is needed; the feed's own are never compressed or short. */
+static void
+take_apart(ChangesScan *state, HeapTupleHeader row)
+{
+	HeapTupleTableSlot *slot = (HeapTupleTableSlot *) state->fields;
+
+	state->row_data.t_data = row;
+	state->row_data.t_len = HeapTupleHeaderGetDatumLength(row);
+	if (TTS_EMPTY(state->fields))
+	{
+		ItemPointerSetInvalid(&state->row_data.t_self);
+		ExecStoreHeapTuple(&state->row_data, state->fields, false);
+	}
+	else
+	{
+		/* the same tuple as before, with other contents: what storing it would do once more */
+		slot->off = 0;
+		state->fields->tts_nvalid = 0;
+	}
+	slot_getsomeattrs(state->fields, state->last_field);
+}
+
+/* A row of the function as one of the scan; isnull is NULL if it is the feed's, of which nothing is. */
 static void
 set_columns(ChangesScan *state, TupleTableSlot *slot, const Datum *row, const bool *isnull)
 {
@@ -512,13 +621,8 @@ set_columns(ChangesScan *state, TupleTableSlot *slot, const Datum *row, const bo
 
 	if (state->fields && !(isnull && isnull[SCDC_FEED_ROW_DATA]))
 	{
-		HeapTuple	tuple = &state->row_data;
-
-		tuple->t_data = DatumGetHeapTupleHeader(row[SCDC_FEED_ROW_DATA]);
-		tuple->t_len = HeapTupleHeaderGetDatumLength(tuple->t_data);
-		ItemPointerSetInvalid(&tuple->t_self);
-		ExecStoreHeapTuple(tuple, state->fields, false);
-		slot_getsomeattrs(state->fields, state->last_field);
+		take_apart(state, isnull ? DatumGetHeapTupleHeader(row[SCDC_FEED_ROW_DATA]) :
+				   (HeapTupleHeader) DatumGetPointer(row[SCDC_FEED_ROW_DATA]));
 		have_fields = true;
 	}
 	for (int i = 0; i < state->ncolumns; i++)
@@ -679,4 +783,6 @@ scdc_scan_init(void)
 	RegisterCustomScanMethods(&scan_methods);
 	prev_set_rel_pathlist = set_rel_pathlist_hook;
 	set_rel_pathlist_hook = set_rel_pathlist;
+	prev_create_upper_paths = create_upper_paths_hook;
+	create_upper_paths_hook = create_upper_paths;
 }

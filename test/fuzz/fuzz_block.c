@@ -110,14 +110,15 @@ sealed(const uint8 *payload, uint32 len, uint32 *part_len)
 	pg_crc32c	crc;
 	int			i;
 
-	INIT_CRC32C(crc);
-	COMP_CRC32C(crc, payload, len);
-	FIN_CRC32C(crc);
 	*p++ = SCDC_BLOCK_FORMAT_VERSION;
 	*p++ = SCDC_COMPRESS_NONE;
 	for (; rest >= 0x80; rest >>= 7)
 		*p++ = (char) (rest | 0x80);
 	*p++ = (char) rest;
+	INIT_CRC32C(crc);
+	COMP_CRC32C(crc, part, p - part);
+	COMP_CRC32C(crc, payload, len);
+	FIN_CRC32C(crc);
 	for (i = 0; i < 4; i++)
 		*p++ = (char) (crc >> (8 * i));
 	if (len > 0)

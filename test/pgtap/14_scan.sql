@@ -5,7 +5,7 @@
 SET client_min_messages = warning;
 SET streamcdc.read_timeout = '60 s';
 
-SELECT plan(138);
+SELECT plan(160);
 
 -- the plan, a node or property a line
 CREATE FUNCTION pg_temp.plan_of(query text, options text DEFAULT '') RETURNS text
@@ -288,6 +288,60 @@ SELECT is((SELECT string_agg(v, ' ') FROM (SELECT (row_data).v FROM stream_chang
 	'base 9 nine base 6 base 5 base 6', 'fields, one after the other');
 SELECT results_eq($$SELECT g, c.* FROM generate_series(1, 3) AS g LEFT JOIN (SELECT (row_data).id, coalesce((row_data).n, -1) AS n, 'there' AS there FROM stream_changes(NULL::p14_keyed, 2) WHERE _change_type = 'insert') AS c ON c.id = g * 10 ORDER BY g$$,
 	$$VALUES (1, NULL::int, NULL::numeric, NULL::text), (2, 20, 0.50, 'there'), (3, 30, -1, 'there')$$, 'fields below an outer join');
+
+/*
+ * Aggregates: the scan gives them the fields of row_data that they ask for, and row_data only if they ask for that, too
+ */
+-- what the scan below an aggregate puts out
+CREATE FUNCTION pg_temp.scan_puts_out(query text) RETURNS text
+LANGUAGE sql AS $$
+	SELECT substring(pg_temp.plan_of(query, ', VERBOSE') FROM 'Custom Scan \(streamcdc changes\)\n +Output: ([^\n]*)')
+$$;
+
+-- the query over what FROM gives it, by the scan, and by the function scan; both as text, or the one if they are alike
+CREATE FUNCTION pg_temp.aggregated(query text, arguments text DEFAULT 'NULL::p14_keyed') RETURNS text
+LANGUAGE plpgsql AS $$
+DECLARE
+	scan text := format(query, format('stream_changes(%s) AS c', arguments));
+	func text := format(query, format('stream_changes(%s) WITH ORDINALITY AS c', arguments));
+	by_scan text;
+	by_function text;
+BEGIN
+	IF pg_temp.reads_by(scan) <> 'scan' OR pg_temp.reads_by(func) <> 'function' THEN
+		RETURN pg_temp.plan_of(scan) || pg_temp.plan_of(func);
+	END IF;
+	EXECUTE format('SELECT string_agg(r::text, chr(32) ORDER BY r::text) FROM (%s) AS r', scan) INTO by_scan;
+	EXECUTE format('SELECT string_agg(r::text, chr(32) ORDER BY r::text) FROM (%s) AS r', func) INTO by_function;
+	RETURN CASE WHEN by_scan = by_function THEN by_scan ELSE concat_ws(' <> ', by_scan, by_function) END;
+END $$;
+
+SELECT is(pg_temp.scan_puts_out('SELECT count((row_data).v) FROM stream_changes(NULL::p14_keyed)'), '((row_data).v)', 'a field for an aggregate');
+SELECT is(pg_temp.aggregated('SELECT count((row_data).v), sum((row_data).id), max((row_data).n), min((row_data).v) FROM %s'), '(29,187,77.00,"base 1")', 'several');
+SELECT is(pg_temp.scan_puts_out('SELECT count(row_data), count((row_data).n) FROM stream_changes(NULL::p14_keyed)'), 'row_data, ((row_data).n)', 'beside the row');
+SELECT is(pg_temp.aggregated('SELECT count(row_data), count((row_data).n) FROM %s'), '(29,28)', 'which count both');
+SELECT is(pg_temp.scan_puts_out('SELECT count(*) FROM stream_changes(NULL::p14_keyed)') IS NULL, true, 'nothing to be counted');
+SELECT is(pg_temp.aggregated('SELECT count(*) FROM %s'), '(29)', 'is');
+SELECT is(pg_temp.scan_puts_out('SELECT (row_data).id, max((row_data).v) FROM stream_changes(NULL::p14_keyed) GROUP BY (row_data).id'),
+	'((row_data).id), ((row_data).v)', 'grouped by a field');
+SELECT is(pg_temp.aggregated('SELECT (row_data).id, max((row_data).v) FROM %s WHERE _commit_version >= 3 GROUP BY 1'), '(5,"base 6") (6,"base 6") (7,"base 7") (8,eight) (9,nine)', 'is');
+SELECT is(pg_temp.aggregated('SELECT (row_data).id + 1, count(DISTINCT (row_data).v), array_agg(_change_type ORDER BY (row_data).n, _change_type) FROM %s WHERE _commit_version >= 3 GROUP BY (row_data).id + 1'),
+	'(10,2,"{delete,insert}") (6,2,"{delete,insert}") (7,1,{delete}) (8,1,"{delete,insert}") (9,2,"{delete,insert}")', 'by what is computed from it');
+SELECT is(pg_temp.aggregated('SELECT _change_type, max((row_data).id) FILTER (WHERE (row_data).n IS NULL) FROM %s WHERE (row_data).id > 5 GROUP BY 1 HAVING count((row_data).v) > 1'),
+	'(delete,) (insert,30)', 'with conditions here and there');
+SELECT is(pg_temp.aggregated('SELECT row_data, count(*), max((row_data).v) FROM %s WHERE (row_data).id = 8 GROUP BY row_data'),
+	'("(8,""base 8"",2.00)",2,"base 8") ("(8,eight,2.00)",1,eight)', 'by the row');
+SELECT is(pg_temp.aggregated('SELECT count((row_data).n) FROM %s WHERE row_data IS NOT NULL'), '(28)', 'with a condition on the row');
+SELECT is(pg_temp.aggregated('SELECT (row_data).id, _change_type, grouping((row_data).id, _change_type), count(*) FROM %s WHERE _commit_version = 4 GROUP BY ROLLUP ((row_data).id, _change_type)'),
+	'(,,3,4) (7,,1,2) (7,delete,0,1) (7,insert,0,1) (8,,1,2) (8,delete,0,1) (8,insert,0,1)', 'grouping sets');
+SELECT is(pg_temp.aggregated('SELECT DISTINCT (row_data).id FROM %s WHERE _commit_version = 4 GROUP BY (row_data).id, (row_data).v'), '(7) (8)', 'groups without an aggregate');
+SELECT is(pg_temp.aggregated('SELECT (row_data).id, sum(count(*)) OVER (ORDER BY (row_data).id) FROM %s WHERE _commit_version >= 4 GROUP BY (row_data).id'), '(7,2) (8,4) (9,6)', 'a window over groups');
+SELECT is(pg_temp.aggregated('SELECT max((row_data).id) + (SELECT count(*) FROM generate_series(1, 3)) FROM %s'), '(33)', 'beside a sub-select');
+SELECT is(pg_temp.aggregated('SELECT max((SELECT (row_data).id + g FROM generate_series(2, 2) AS g)) FROM %s'), '(32)', 'and for one');
+SELECT is(pg_temp.aggregated('SELECT max((SELECT count(*) FROM generate_series(1, 2) AS g WHERE (c.row_data).id = g)), sum((row_data).id) FROM %s'), '(1,187)', 'or both');
+SELECT is(pg_temp.aggregated('SELECT count(v), max(id) FROM (SELECT (row_data).* FROM %s OFFSET 1) AS s'), '(28,30)', 'over a sub-select');
+SELECT is(pg_temp.aggregated('SELECT count((c.row_data).v), sum(g) FROM %s JOIN generate_series(1, 3) AS g ON (c.row_data).id = g'), '(10,20)', 'over a join');
+SELECT is(pg_temp.aggregated('SELECT g, (SELECT max((row_data).id) FROM %s WHERE (row_data).id < g * 10) FROM generate_series(1, 3) AS g'), '(1,9) (2,10) (3,20)', 'again and again');
+SELECT is(pg_temp.aggregated('SELECT count((row_data).mood), max((row_data).k), min((row_data).d) FROM %s', 'NULL::p14_rich'), '(8,z,2024-02-01)', 'of types that are stored as text');
 
 /*
  * Cursors

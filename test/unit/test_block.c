@@ -241,6 +241,19 @@ model_random(void)
 
 /* ---- building and comparing ---- */
 
+/* What a part's header says that its payload is long, uncompressed. */
+static uint64
+raw_len(const char *part)
+{
+	uint64		len = 0;
+	int			i = 2;
+
+	do
+		len |= (uint64) (part[i] & 0x7f) << (7 * (i - 2));
+	while (part[i++] & 0x80);
+	return len;
+}
+
 /* Where the payload begins in a part. */
 static uint32
 payload_start(const char *part)
@@ -669,13 +682,14 @@ seal(uint8 format, uint8 method, uint64 claimed_len, const char *raw, uint32 raw
 	char	   *sealed;
 	int			i;
 
-	INIT_CRC32C(crc);
-	COMP_CRC32C(crc, raw, raw_len);
-	FIN_CRC32C(crc);
 	part_begin(&head);
 	part_byte(&head, format);
 	part_byte(&head, method);
 	part_varint(&head, claimed_len);
+	INIT_CRC32C(crc);
+	COMP_CRC32C(crc, head.data, head.len);
+	COMP_CRC32C(crc, raw, raw_len);
+	FIN_CRC32C(crc);
 	for (i = 0; i < 4; i++)
 		part_byte(&head, (uint8) (crc >> (8 * i)));
 	sealed = malloc(head.len + raw_len + 1);
@@ -1049,7 +1063,6 @@ test_random_damage(void)
 static void
 test_resealed_damage(void)
 {
-	ScdcBlockBuilder *b = builders[SCDC_COMPRESS_NONE];
 	int			noticed = 0;
 	int			i;
 
@@ -1067,8 +1080,11 @@ test_resealed_damage(void)
 		{
 			if (i > 0)
 				block_free(&block);
-			model_random();
-			build_with(b, &block);
+			if (i % 200 == 0)
+				model_random();
+			else
+				model_compressible();
+			build_with(builders[i / 100 % 3], &block);
 		}
 		v_start = payload_start(block.versions);
 		c_start = payload_start(block.changes);
@@ -1079,9 +1095,9 @@ test_resealed_damage(void)
 		else
 			flip(changes + c_start, block.changes_len - c_start);
 		{
-			char	   *v = seal(SCDC_BLOCK_FORMAT_VERSION, 0, block.versions_len - v_start,
+			char	   *v = seal(SCDC_BLOCK_FORMAT_VERSION, versions[1], raw_len(versions),
 								 versions + v_start, block.versions_len - v_start, &versions_len);
-			char	   *c = seal(SCDC_BLOCK_FORMAT_VERSION, 0, block.changes_len - c_start,
+			char	   *c = seal(SCDC_BLOCK_FORMAT_VERSION, changes[1], raw_len(changes),
 								 changes + c_start, block.changes_len - c_start, &changes_len);
 
 			if (read_exact(v, versions_len, c, changes_len) == DAMAGED)
