@@ -18,8 +18,6 @@
 
 #include "access/htup_details.h"
 #include "catalog/pg_collation.h"
-#include "catalog/pg_operator.h"
-#include "catalog/pg_type.h"
 #include "executor/executor.h"
 #include "miscadmin.h"
 #include "port/pg_bswap.h"
@@ -27,10 +25,10 @@
 #include "utils/builtins.h"
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
-#include "utils/tuplesort.h"
 
 #include "jobs/failure.h"
 #include "jobs/flow.h"
+#include "jobs/order.h"
 #include "sql/tapes.h"
 
 #define KEY_SIZE	32
@@ -43,23 +41,13 @@
 /* What SetEpochTimestamp() returns, which takes its time for that. */
 #define UNIX_EPOCH	((UNIX_EPOCH_JDATE - POSTGRES_EPOCH_JDATE) * USECS_PER_DAY)
 
-/* A row in the collapse: bytes without pointers. */
-typedef struct CollapseRow
-{
-	uint32		size;
-	uint32		hash;
-	/* at ROW_TUPLE: the minimal tuple */
-} CollapseRow;
-
-#define ROW_TUPLE	MAXALIGN(sizeof(CollapseRow))
-
 /* What is known of one identity: first and last event, and since when. */
 typedef struct Chain
 {
 	int64		begun;			/* batch */
 	int64		rows;			/* of this batch */
-	MinimalTuple first;
-	MinimalTuple last;
+	const ScdcWorkRow *first;
+	const ScdcWorkRow *last;
 } Chain;
 
 struct ScdcFlow
@@ -73,9 +61,8 @@ struct ScdcFlow
 
 	MemoryContext context;		/* the flow's own */
 	MemoryContext row_cxt;		/* reset after each row */
-	TupleTableSlot *put_slot;
-	TupleTableSlot *get_slot;
-	TupleTableSlot *as_is_slot;
+	ScdcWorkBuffer row;			/* the one that has come in */
+	TupleTableSlot *out_slot;	/* for rows that go out as they are; NULL: none do */
 	StringInfoData chain;		/* room for one, as it is stored */
 	int64		seq;
 	int64		state_seq;
@@ -83,8 +70,8 @@ struct ScdcFlow
 	pg_crc32c	crc_read;
 	pg_crc32c	crc_written;
 
-	Tuplesortstate *waiting;	/* BUFFER: rows that are due; NET: rows by identity */
-	Tuplesortstate *leaving;	/* NET: result, to be put into order */
+	ScdcOrder  *waiting;		/* BUFFER: rows that are due; NET: rows by identity */
+	ScdcOrder  *leaving;		/* NET: result, to be put into order */
 
 	ScdcCollapse *collapse;		/* NULL: no pass runs here */
 	ScdcTapes  *tapes;
@@ -97,109 +84,10 @@ struct ScdcFlow
 	bool	   *isnull;
 };
 
-/* ---------------------------------------------------------------------
- * tuples
- * ---------------------------------------------------------------------
- */
-
-/* The minimal tuple as a heap tuple, which it stays in. */
-static HeapTupleData
-heap_tuple(MinimalTuple m)
-{
-	HeapTupleData tuple;
-
-	tuple.t_len = m->t_len + MINIMAL_TUPLE_OFFSET;
-	ItemPointerSetInvalid(&tuple.t_self);
-	tuple.t_tableOid = InvalidOid;
-	tuple.t_data = (HeapTupleHeader) ((char *) m - MINIMAL_TUPLE_OFFSET);
-	return tuple;
-}
-
-static void
-deform(ScdcFlow *f, MinimalTuple m)
-{
-	HeapTupleData tuple = heap_tuple(m);
-
-	heap_deform_tuple(&tuple, f->work->desc, f->values, f->isnull);
-}
-
-static int64
-number_of(ScdcFlow *f, MinimalTuple m, AttrNumber attno)
-{
-	HeapTupleData tuple = heap_tuple(m);
-	bool		isnull;
-
-	return DatumGetInt64(heap_getattr(&tuple, attno, f->work->desc, &isnull));
-}
-
-static ScdcChangeType
-type_of(ScdcFlow *f, MinimalTuple m)
-{
-	HeapTupleData tuple = heap_tuple(m);
-	AttrNumber	attno = f->work->change_type;
-	Datum		value;
-	bool		isnull;
-
-	value = heap_getattr(&tuple, attno, f->work->desc, &isnull);
-	f->values[attno - 1] = value;
-	f->isnull[attno - 1] = isnull;
-	return scdc_work_type(f->work, f->values, f->isnull);
-}
-
-static void
-put_row(ScdcFlow *f, Tuplesortstate *sort, Datum *values, bool *isnull)
-{
-	ExecClearTuple(f->put_slot);
-	memcpy(f->put_slot->tts_values, values, f->work->desc->natts * sizeof(Datum));
-	memcpy(f->put_slot->tts_isnull, isnull, f->work->desc->natts * sizeof(bool));
-	ExecStoreVirtualTuple(f->put_slot);
-	tuplesort_puttupleslot(sort, f->put_slot);
-}
-
-/* Next row of a sort, good until the one after; NULL at the end. */
-static MinimalTuple
-next_row(ScdcFlow *f, Tuplesortstate *sort)
-{
-	bool		should_free;
-
-	CHECK_FOR_INTERRUPTS();
-	if (!tuplesort_gettupleslot(sort, true, false, f->get_slot, NULL))
-		return NULL;
-	return ExecFetchSlotMinimalTuple(f->get_slot, &should_free);
-}
-
 int
 scdc_flow_memory(void)
 {
 	return Max(work_mem, Min(maintenance_work_mem, MEMORY_MAX));
-}
-
-static Tuplesortstate *
-begin_sort(ScdcFlow *f, int nkeys, AttrNumber *attnos)
-{
-	Oid			operators[4];
-	Oid			collations[4];
-	bool		nulls_first[4] = {0};
-
-	for (int i = 0; i < nkeys; i++)
-	{
-		Oid			type = TupleDescAttr(f->work->desc, attnos[i] - 1)->atttypid;
-
-		operators[i] = type == TEXTOID ? TextLessOperator : type == INT4OID ? Int4LessOperator : Int8LessOperator;
-		collations[i] = type == TEXTOID ? C_COLLATION_OID : InvalidOid;
-	}
-	return tuplesort_begin_heap(f->work->desc, nkeys, attnos, operators, collations, nulls_first, scdc_flow_memory(),
-								NULL, TUPLESORT_NONE);
-}
-
-static void
-end_sort(ScdcFlow *f, Tuplesortstate **sort)
-{
-	if (*sort == NULL)
-		return;
-	ExecClearTuple(f->get_slot);	/* its tuple is the sort's */
-	tuplesort_end(*sort);
-	*sort = NULL;
 }
 
 /* ---------------------------------------------------------------------
@@ -266,17 +154,16 @@ forget_this_and_later(ScdcFlow *f)
 }
 
 static void
-note_state_row(ScdcFlow *f, int64 begun, MinimalTuple oldest, Size size)
+note_state_row(ScdcFlow *f, int64 begun, const ScdcWorkRow *oldest, Size size)
 {
 	f->result.state_rows++;
 	f->result.state_bytes += size;
 	if (f->result.state_rows == 1 || begun < f->result.oldest_batch)
 	{
-		HeapTupleData tuple = heap_tuple(oldest);
 		MemoryContext old = MemoryContextSwitchTo(f->context);
 
 		f->result.oldest_batch = begun;
-		f->result.oldest_pending = scdc_work_version_text(f->work, &tuple);
+		f->result.oldest_pending = scdc_work_version_text(f->work, oldest);
 		MemoryContextSwitchTo(old);
 	}
 }
@@ -311,28 +198,36 @@ state_next(ScdcFlow *f, ScdcStoreScan *scan, ScdcStoreKey *key, ScdcStoreKey *va
 }
 
 static void
-put_buffered(ScdcFlow *f, Datum *values, bool *isnull)
+put_buffered(ScdcFlow *f, const ScdcWorkRow *row)
 {
 	char		room[KEY_SIZE];
 	ScdcStoreKey key = generation_key(room, f->batch->batch_id, 'b');
-	MinimalTuple tuple = heap_form_minimal_tuple(f->work->desc, values, isnull);
 
 	add_number(room, &key, f->state_seq++);
-	state_put(f, key, tuple, tuple->t_len);
-	note_state_row(f, f->batch->batch_id, tuple, tuple->t_len);
+	state_put(f, key, row, row->size);
+	note_state_row(f, f->batch->batch_id, row, row->size);
 }
 
-/* A copy at an aligned address. */
-static MinimalTuple
-tuple_at(const char *data, Size len)
+/* A copy at an aligned address of the row that the data begin with. */
+static const ScdcWorkRow *
+row_at(const char *data, Size len, Size *row_len)
 {
-	MinimalTuple copy = palloc(len);
+	ScdcWorkRow *copy;
+	uint32		size = 0;
+	uint32		tuple_len = 0;
 
-	memcpy(copy, data, len);
-	if (len < SizeofMinimalTupleHeader || copy->t_len != len)
+	if (len >= SCDC_WORK_TUPLE + SizeofMinimalTupleHeader)
+	{
+		memcpy(&size, data + offsetof(ScdcWorkRow, size), sizeof(size));
+		memcpy(&tuple_len, data + SCDC_WORK_TUPLE, sizeof(tuple_len));
+	}
+	if (size == 0 || size > len || tuple_len < SizeofMinimalTupleHeader || size != SCDC_WORK_TUPLE + tuple_len)
 		ereport(ERROR,
 				(errcode(ERRCODE_DATA_CORRUPTED),
 				 errmsg("a row in the state store is damaged")));
+	copy = palloc(size);
+	memcpy(copy, data, size);
+	*row_len = size;
 	return copy;
 }
 
@@ -342,29 +237,32 @@ tuple_at(const char *data, Size len)
  */
 
 static void
-put_out(ScdcFlow *f, Datum *values, bool *isnull)
+put_values(ScdcFlow *f, Datum *values, bool *isnull)
 {
 	f->result.output_rows++;
 	if (f->output)
-		tuplestore_putvalues(f->output, f->work->batch, values + SCDC_WORK_FIRST, isnull + SCDC_WORK_FIRST);
+		tuplestore_putvalues(f->output, f->work->batch, values, isnull);
 }
 
-/* As a row of the result of this type, which it may be already. */
 static void
-leave(ScdcFlow *f, MinimalTuple tuple, ScdcChangeType now, ScdcChangeType type)
+put_out(ScdcFlow *f, const ScdcWorkRow *row, ScdcChangeType type)
 {
-	if (now == type)
+	HeapTupleData tuple = scdc_work_tuple(row);
+
+	if (f->output && f->out_slot && type == (ScdcChangeType) row->label)
 	{
-		ExecStoreMinimalTuple(tuple, f->as_is_slot, false);
-		tuplesort_puttupleslot(f->leaving, f->as_is_slot);
-		ExecClearTuple(f->as_is_slot);
+		f->result.output_rows++;
+		ExecStoreMinimalTuple((MinimalTuple) ((char *) tuple.t_data + MINIMAL_TUPLE_OFFSET), f->out_slot, false);
+		tuplestore_puttupleslot(f->output, f->out_slot);
 		return;
 	}
-	deform(f, tuple);
-	f->values[f->work->change_type - 1] = f->work->labels[type];
-	f->isnull[f->work->change_type - 1] = false;
-	f->values[f->work->rank - 1] = Int32GetDatum(scdc_change_is_delete_like(type) ? 0 : 1);
-	put_row(f, f->leaving, f->values, f->isnull);
+	heap_deform_tuple(&tuple, f->work->desc, f->values, f->isnull);
+	if (type != (ScdcChangeType) row->label)
+	{
+		f->values[f->work->change_type - 1] = f->work->labels[type];
+		f->isnull[f->work->change_type - 1] = false;
+	}
+	put_values(f, f->values, f->isnull);
 }
 
 /* ---------------------------------------------------------------------
@@ -372,38 +270,29 @@ leave(ScdcFlow *f, MinimalTuple tuple, ScdcChangeType now, ScdcChangeType type)
  * ---------------------------------------------------------------------
  */
 
-static MinimalTuple
-tuple_of(const void *row)
-{
-	return (MinimalTuple) (unconstify(char *, (const char *) row) + ROW_TUPLE);
-}
-
 static uint32
 collapse_size(const void *row, void *arg)
 {
-	return ((const CollapseRow *) row)->size;
+	return ((const ScdcWorkRow *) row)->size;
 }
 
 static uint32
 collapse_hash(const void *row, void *arg)
 {
-	return ((const CollapseRow *) row)->hash;
+	return (uint32) ((const ScdcWorkRow *) row)->hash;
 }
 
 static bool
 collapse_same_identity(const void *a, const void *b, void *arg)
 {
-	HeapTupleData x = heap_tuple(tuple_of(a));
-	HeapTupleData y = heap_tuple(tuple_of(b));
-
-	return scdc_work_same_identity(((ScdcFlow *) arg)->work, &x, &y);
+	return scdc_work_same_identity(((ScdcFlow *) arg)->work, a, b);
 }
 
 static bool
 collapse_has_row_version(const void *row, void *arg)
 {
 	ScdcFlow   *f = arg;
-	HeapTupleData tuple = heap_tuple(tuple_of(row));
+	HeapTupleData tuple = scdc_work_tuple(row);
 
 	return f->work->has_row_version && !heap_attisnull(&tuple, f->work->row_version.attno, f->work->desc);
 }
@@ -412,10 +301,8 @@ static bool
 collapse_same_row_version(const void *a, const void *b, void *arg)
 {
 	ScdcFlow   *f = arg;
-	HeapTupleData x = heap_tuple(tuple_of(a));
-	HeapTupleData y = heap_tuple(tuple_of(b));
 
-	return scdc_work_same_value(f->work, &f->work->row_version, &x, &y);
+	return scdc_work_same_value(f->work, &f->work->row_version, a, b);
 }
 
 static void
@@ -424,25 +311,16 @@ collapse_emit(const ScdcChangeRow *change, void *arg)
 	ScdcFlow   *f = arg;
 
 	CHECK_FOR_INTERRUPTS();
-	deform(f, tuple_of(change->row));
-	if (change->type != SCDC_CHANGE_OTHER)
-	{
-		f->values[f->work->change_type - 1] = f->work->labels[change->type];
-		f->isnull[f->work->change_type - 1] = false;
-		f->values[f->work->rank - 1] = Int32GetDatum(scdc_change_is_delete_like(change->type) ? 0 : 1);
-	}
 	if (f->options.way == SCDC_FLOW_NET)
-		put_row(f, f->waiting, f->values, f->isnull);
+		scdc_order_put(f->waiting, change->row, change->type);
 	else
-		put_out(f, f->values, f->isnull);
+		put_out(f, change->row, change->type);
 }
 
 static void
 collapse_error(ScdcCollapseError error, const ScdcChangeRow *row, void *arg)
 {
-	HeapTupleData tuple = heap_tuple(tuple_of(row->row));
-
-	scdc_work_contract_error(((ScdcFlow *) arg)->work, error, &tuple);
+	scdc_work_contract_error(((ScdcFlow *) arg)->work, error, row->row);
 }
 
 static void *
@@ -492,23 +370,18 @@ begin_collapse(ScdcFlow *f)
 
 /* A row for the collapse; rows come in order of version, which may be text. */
 static void
-feed_collapse(ScdcFlow *f, Datum *values, bool *isnull)
+feed_collapse(ScdcFlow *f, const ScdcWorkRow *row)
 {
-	MinimalTuple tuple = heap_form_minimal_tuple(f->work->desc, values, isnull);
-	CollapseRow *row = palloc(ROW_TUPLE + tuple->t_len);
-	Datum		version = values[f->work->version - 1];
-	ScdcChangeType type = scdc_work_type(f->work, values, isnull);	/* values may be ours, and used when the commit ends */
+	HeapTupleData tuple = scdc_work_tuple(row);
+	bool		isnull;
+	Datum		version = heap_getattr(&tuple, f->work->version, f->work->desc, &isnull);
 	bool		same;
 
-	if (isnull[f->work->version - 1])
+	if (isnull)
 		ereport(ERROR,
 				(errcode(ERRCODE_DATA_CORRUPTED),
 				 errmsg("_commit_version is null in the change log"),
 				 errhint("Such rows can be read with deduplicationMode \"none\".")));
-	row->size = ROW_TUPLE + tuple->t_len;
-	row->hash = (uint32) DatumGetInt64(values[f->work->hash - 1]);
-	memcpy((char *) row + ROW_TUPLE, tuple, tuple->t_len);
-
 	same = f->in_commit && (f->work->text_versions ?
 							DatumGetBool(DirectFunctionCall2Coll(texteq, C_COLLATION_OID, version, f->version)) :
 							DatumGetInt64(version) == DatumGetInt64(f->version));
@@ -525,8 +398,7 @@ feed_collapse(ScdcFlow *f, Datum *values, bool *isnull)
 		f->ordinal++;
 		f->commit_seq = 0;
 	}
-	scdc_collapse_row(f->collapse, type, f->work->text_versions ? f->ordinal : DatumGetInt64(version), 0,
-					  ++f->commit_seq, row);
+	scdc_collapse_row(f->collapse, row->type, f->work->text_versions ? f->ordinal : row->version, 0, ++f->commit_seq, row);
 }
 
 static void
@@ -552,15 +424,16 @@ end_buffer(ScdcFlow *f)
 	ScdcStoreScan *scan = scan_generation(f, f->batch->batch_id - 1, 'b');
 	ScdcStoreKey key,
 				value;
-	MinimalTuple tuple;
+	const ScdcWorkRow *row;
 
 	/* all that the batch before has left is due: the watermark has come to its newest row */
 	while (state_next(f, scan, &key, &value))
 	{
 		MemoryContext old = MemoryContextSwitchTo(f->row_cxt);
+		Size		len;
 
-		deform(f, tuple_at(value.data, value.len));
-		put_row(f, f->waiting, f->values, f->isnull);
+		row = row_at(value.data, value.len, &len);
+		scdc_order_put(f->waiting, row, row->type);
 		f->result.removed_rows++;
 		MemoryContextSwitchTo(old);
 		MemoryContextReset(f->row_cxt);
@@ -568,17 +441,16 @@ end_buffer(ScdcFlow *f)
 	scdc_store_scan_end(scan);
 	check_generation(f);
 
-	tuplesort_performsort(f->waiting);
-	while ((tuple = next_row(f, f->waiting)) != NULL)
+	scdc_order_finish(f->waiting);
+	while ((row = scdc_order_next(f->waiting)) != NULL)
 	{
 		MemoryContext old = MemoryContextSwitchTo(f->row_cxt);
 
-		deform(f, tuple);
 		/* a source that has done the row-level passes leaves nothing to be done */
 		if (f->collapse)
-			feed_collapse(f, f->values, f->isnull);
+			feed_collapse(f, row);
 		else
-			put_out(f, f->values, f->isnull);
+			put_out(f, row, row->type);
 		MemoryContextSwitchTo(old);
 		MemoryContextReset(f->row_cxt);
 	}
@@ -591,6 +463,14 @@ end_buffer(ScdcFlow *f)
  */
 
 static void
+end_order(ScdcOrder **order)
+{
+	if (*order)
+		scdc_order_end(*order);
+	*order = NULL;
+}
+
+static void
 write_chain(ScdcFlow *f, const Chain *chain, uint64 hash, int ordinal)
 {
 	char		room[KEY_SIZE];
@@ -601,9 +481,9 @@ write_chain(ScdcFlow *f, const Chain *chain, uint64 hash, int ordinal)
 	add_number(room, &key, ordinal);
 	resetStringInfo(value);
 	appendBinaryStringInfo(value, (const char *) &chain->begun, sizeof(int64));
-	appendBinaryStringInfo(value, (const char *) chain->first, chain->first->t_len);
+	appendBinaryStringInfo(value, (const char *) chain->first, chain->first->size);
 	if (chain->last != chain->first)
-		appendBinaryStringInfo(value, (const char *) chain->last, chain->last->t_len);
+		appendBinaryStringInfo(value, (const char *) chain->last, chain->last->size);
 	state_put(f, key, value->data, value->len);
 	note_state_row(f, chain->begun, chain->first, value->len);
 }
@@ -612,62 +492,56 @@ static void
 read_chain(ScdcStoreKey value, Chain *chain)
 {
 	const char *data = value.data;
-	uint32		len;
+	Size		left = value.len;
+	Size		len;
 
 	memset(chain, 0, sizeof(*chain));
-	if (value.len < sizeof(int64) + SizeofMinimalTupleHeader)
-		(void) tuple_at(data, 0);
+	if (left < sizeof(int64))
+		(void) row_at(data, 0, &len);
 	memcpy(&chain->begun, data, sizeof(int64));
-	memcpy(&len, data + sizeof(int64), sizeof(uint32));
-	if (len > value.len - sizeof(int64))
-		(void) tuple_at(data, 0);
-	chain->first = tuple_at(data + sizeof(int64), len);
-	chain->last = value.len == sizeof(int64) + len ? chain->first :
-		tuple_at(data + sizeof(int64) + len, value.len - sizeof(int64) - len);
+	data += sizeof(int64);
+	left -= sizeof(int64);
+	chain->first = row_at(data, left, &len);
+	chain->last = left == len ? chain->first : row_at(data + len, left - len, &len);
 }
 
 /* Section 8's table. */
 static void
 emit_chain(ScdcFlow *f, const Chain *chain)
 {
-	ScdcChangeType first = type_of(f, chain->first);
-	ScdcChangeType last = type_of(f, chain->last);
+	ScdcChangeType first = chain->first->type;
+	ScdcChangeType last = chain->last->type;
 	ScdcNetResult net;
 
 	if (first == SCDC_CHANGE_OTHER || last == SCDC_CHANGE_OTHER)
-	{
-		HeapTupleData tuple = heap_tuple(first == SCDC_CHANGE_OTHER ? chain->first : chain->last);
-
-		scdc_work_contract_error(f->work, SCDC_ERROR_CHANGE_TYPE, &tuple);
-	}
+		scdc_work_contract_error(f->work, SCDC_ERROR_CHANGE_TYPE, first == SCDC_CHANGE_OTHER ? chain->first : chain->last);
 	net = scdc_net_result(first, last, f->options.compute_updates);
 	if (net.before)
-		leave(f, chain->first, first, net.before_type);
+		scdc_order_put(f->leaving, chain->first, net.before_type);
 	if (net.after)
-		leave(f, chain->last, last, net.after_type);
+		scdc_order_put(f->leaving, chain->last, net.after_type);
 }
 
 static bool
 is_due(ScdcFlow *f, const Chain *chain)
 {
-	return number_of(f, chain->last, f->work->timestamp) <= f->batch->watermark;
+	return chain->last->timestamp <= f->batch->watermark;
 }
 
 /* Adds a row of this batch to the chain of its identity, among those of one hash. */
 static List *
-add_row(ScdcFlow *f, List *chains, MinimalTuple row)
+add_row(ScdcFlow *f, List *chains, const ScdcWorkRow *row)
 {
-	MinimalTuple copy = tuple_at((const char *) row, row->t_len);
-	HeapTupleData tuple = heap_tuple(copy);
+	ScdcWorkRow *copy = palloc(row->size);
 	Chain	   *chain = NULL;
 	ListCell   *lc;
 
+	memcpy(copy, row, row->size);
 	foreach(lc, chains)
 	{
 		Chain	   *c = lfirst(lc);
-		HeapTupleData first = heap_tuple(c->first);
 
-		if (scdc_work_same_identity(f->work, &first, &tuple))
+		if (scdc_work_same_identity(f->work, c->first, copy))
 		{
 			chain = c;
 			break;
@@ -683,10 +557,11 @@ add_row(ScdcFlow *f, List *chains, MinimalTuple row)
 	else
 	{
 		/* a label that is none of the four matters when there is more than one row of this batch */
-		if (chain->rows > 0 && (type_of(f, chain->last) == SCDC_CHANGE_OTHER || type_of(f, copy) == SCDC_CHANGE_OTHER))
-			scdc_work_contract_error(f->work, SCDC_ERROR_CHANGE_TYPE, &tuple);
+		if (chain->rows > 0 && (chain->last->type == SCDC_CHANGE_OTHER || copy->type == SCDC_CHANGE_OTHER))
+			scdc_work_contract_error(f->work, SCDC_ERROR_CHANGE_TYPE, copy);
+		/* an identity that changes all the time must not gather its rows here */
 		if (chain->last != chain->first)
-			pfree(chain->last); /* an identity that changes all the time must not gather its rows here */
+			pfree(unconstify(ScdcWorkRow *, chain->last));
 	}
 	chain->last = copy;
 	chain->rows++;
@@ -720,7 +595,11 @@ next_chain(ScdcFlow *f, ScdcStoreScan *scan, uint64 *hash, ScdcStoreKey *value)
 	if (!state_next(f, scan, &key, value))
 		return false;
 	if (key.len != 26)
-		(void) tuple_at(key.data, 0);
+	{
+		Size		len;
+
+		(void) row_at(key.data, 0, &len);
+	}
 	memcpy(hash, (const char *) key.data + 10, 8);
 	*hash = pg_ntoh64(*hash);
 	return true;
@@ -739,16 +618,14 @@ end_net(ScdcFlow *f)
 	ScdcStoreKey value = {0};
 	uint64		state_hash = 0;
 	bool		has_state = next_chain(f, scan, &state_hash, &value);
-	MinimalTuple row;
-	MinimalTuple tuple;
+	const ScdcWorkRow *row;
 
-	tuplesort_performsort(f->waiting);
-	row = next_row(f, f->waiting);
+	scdc_order_finish(f->waiting);
+	row = scdc_order_next(f->waiting);
 	while (has_state || row)
 	{
 		MemoryContext old = MemoryContextSwitchTo(hash_cxt);
-		uint64		row_hash = row ? (uint64) number_of(f, row, f->work->hash) ^ UINT64CONST(0x8000000000000000) : 0;
-		uint64		hash = !has_state ? row_hash : !row ? state_hash : Min(row_hash, state_hash);
+		uint64		hash = !has_state ? row->hash : !row ? state_hash : Min(row->hash, state_hash);
 		List	   *chains = NIL;
 
 		while (has_state && state_hash == hash)
@@ -760,12 +637,10 @@ end_net(ScdcFlow *f)
 			f->result.removed_rows++;
 			has_state = next_chain(f, scan, &state_hash, &value);
 		}
-		while (row && row_hash == hash)
+		while (row && row->hash == hash)
 		{
 			chains = add_row(f, chains, row);
-			row = next_row(f, f->waiting);
-			if (row)
-				row_hash = (uint64) number_of(f, row, f->work->hash) ^ UINT64CONST(0x8000000000000000);
+			row = scdc_order_next(f->waiting);
 		}
 		end_hash(f, chains, hash);
 		MemoryContextSwitchTo(old);
@@ -773,14 +648,11 @@ end_net(ScdcFlow *f)
 	}
 	scdc_store_scan_end(scan);
 	check_generation(f);
-	end_sort(f, &f->waiting);
+	end_order(&f->waiting);
 
-	tuplesort_performsort(f->leaving);
-	while ((tuple = next_row(f, f->leaving)) != NULL)
-	{
-		deform(f, tuple);
-		put_out(f, f->values, f->isnull);
-	}
+	scdc_order_finish(f->leaving);
+	while ((row = scdc_order_next(f->leaving)) != NULL)
+		put_out(f, row, row->type);
 }
 
 /* ---------------------------------------------------------------------
@@ -805,9 +677,9 @@ scdc_flow_begin(ScdcWork *work, const ScdcFlowOptions *options, const ScdcBatch 
 	f->row_cxt = AllocSetContextCreate(context, "streamcdc row", ALLOCSET_DEFAULT_SIZES);
 	f->values = palloc(work->desc->natts * sizeof(Datum));
 	f->isnull = palloc(work->desc->natts * sizeof(bool));
-	f->put_slot = MakeSingleTupleTableSlot(work->desc, &TTSOpsVirtual);
-	f->get_slot = MakeSingleTupleTableSlot(work->desc, &TTSOpsMinimalTuple);
-	f->as_is_slot = MakeSingleTupleTableSlot(work->desc, &TTSOpsMinimalTuple);
+	f->row.context = context;
+	if (work->batch->natts == work->desc->natts)
+		f->out_slot = MakeSingleTupleTableSlot(work->desc, &TTSOpsMinimalTuple);
 	initStringInfo(&f->chain);
 	f->result.watermark = batch->watermark;
 	f->result.min_timestamp = DT_NOEND;
@@ -816,20 +688,13 @@ scdc_flow_begin(ScdcWork *work, const ScdcFlowOptions *options, const ScdcBatch 
 	INIT_CRC32C(f->crc_read);
 	INIT_CRC32C(f->crc_written);
 	begin_collapse(f);
-	if (options->way == SCDC_FLOW_BUFFER)
+	if (options->way == SCDC_FLOW_BUFFER || options->way == SCDC_FLOW_NET)
 	{
-		AttrNumber	by_version[] = {work->version, work->seq};
+		bool		by_identity = options->way == SCDC_FLOW_NET;
 
-		f->waiting = begin_sort(f, 2, by_version);
-		forget_this_and_later(f);
-	}
-	if (options->way == SCDC_FLOW_NET)
-	{
-		AttrNumber	by_identity[] = {work->hash, work->version, work->rank, work->seq};
-		AttrNumber	by_version[] = {work->version, work->seq, work->rank};
-
-		f->waiting = begin_sort(f, 4, by_identity);
-		f->leaving = begin_sort(f, 3, by_version);
+		f->waiting = scdc_order_create(work, by_identity ? SCDC_BY_IDENTITY : SCDC_BY_VERSION, scdc_flow_memory());
+		if (by_identity)
+			f->leaving = scdc_order_create(work, SCDC_BY_VERSION, scdc_flow_memory());
 		forget_this_and_later(f);
 	}
 	MemoryContextSwitchTo(old);
@@ -852,6 +717,7 @@ scdc_flow_row(ScdcFlow *f, Datum *values, bool *isnull)
 {
 	MemoryContext old;
 	AttrNumber	ts = f->work->timestamp;
+	const ScdcWorkRow *row;
 
 	f->result.input_rows++;
 	if (!isnull[ts - 1])
@@ -868,7 +734,7 @@ scdc_flow_row(ScdcFlow *f, Datum *values, bool *isnull)
 
 	if (f->options.way == SCDC_FLOW_STRAIGHT)
 	{
-		put_out(f, values, isnull);
+		put_values(f, values, isnull);
 		return;
 	}
 	if (f->options.way != SCDC_FLOW_COMMIT && DatumGetTimestampTz(values[ts - 1]) <= f->batch->late)
@@ -878,18 +744,18 @@ scdc_flow_row(ScdcFlow *f, Datum *values, bool *isnull)
 	}
 
 	old = MemoryContextSwitchTo(f->row_cxt);
-	scdc_work_complete(f->work, values, isnull, ++f->seq);
+	row = scdc_work_form(f->work, &f->row, values, isnull, ++f->seq);
 	if (f->options.way == SCDC_FLOW_BUFFER)
 	{
-		if (DatumGetTimestampTz(values[ts - 1]) <= f->batch->watermark)
-			put_row(f, f->waiting, values, isnull);
+		if (row->timestamp <= f->batch->watermark)
+			scdc_order_put(f->waiting, row, row->type);
 		else
-			put_buffered(f, values, isnull);
+			put_buffered(f, row);
 	}
 	else if (f->collapse)
-		feed_collapse(f, values, isnull);
+		feed_collapse(f, row);
 	else
-		put_row(f, f->waiting, values, isnull);
+		scdc_order_put(f->waiting, row, row->type);
 	MemoryContextSwitchTo(old);
 	MemoryContextReset(f->row_cxt);
 }
@@ -914,11 +780,10 @@ scdc_flow_end(ScdcFlow *f, ScdcFlowResult *result)
 			end_net(f);
 			break;
 	}
-	end_sort(f, &f->waiting);
-	end_sort(f, &f->leaving);
-	ExecDropSingleTupleTableSlot(f->put_slot);
-	ExecDropSingleTupleTableSlot(f->get_slot);
-	ExecDropSingleTupleTableSlot(f->as_is_slot);
+	end_order(&f->waiting);
+	end_order(&f->leaving);
+	if (f->out_slot)
+		ExecDropSingleTupleTableSlot(f->out_slot);
 	MemoryContextSwitchTo(old);
 
 	if (f->store)

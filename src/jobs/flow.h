@@ -85,7 +85,7 @@ extern int	scdc_flow_memory(void);
 extern ScdcFlow *scdc_flow_begin(ScdcWork *work, const ScdcFlowOptions *options, const ScdcBatch *batch,
 								 ScdcStore *store, Tuplestorestate *output);
 
-/* A row of the source, in order of version; values of work->desc, of which seq, hash and rank are filled in here. */
+/* A row of the source, in order of version; as values of work->desc. */
 extern void scdc_flow_row(ScdcFlow *flow, Datum *values, bool *isnull);
 
 /* Ends the batch: what is due goes out. */

@@ -262,13 +262,13 @@ select_reference(StringInfo list, TupleDesc hidden, int *nhidden, const ScdcQuer
 
 	for (int i = 0; ref->attnum != InvalidAttrNumber && i < q->ncolumns; i++)
 		if (q->columns[i].attnum == ref->attnum)
-			return SCDC_WORK_FIRST + i + 1;
+			return i + 1;
 	n = ++(*nhidden);
 	appendStringInfo(list, ", %s", ref->attnum != InvalidAttrNumber ?
 					 psprintf("l.%s", quote_identifier(get_attname(q->source_relid, ref->attnum, false))) : ref->expression);
 	TupleDescInitEntry(hidden, n, "key", ref->type, -1, 0);
 	TupleDescInitEntryCollation(hidden, n, ref->collation);
-	return SCDC_WORK_FIRST + q->ncolumns + 3 + n;
+	return q->ncolumns + 3 + n;
 }
 
 void
@@ -438,7 +438,7 @@ feed(ScdcSource *s, ScdcFlow *flow, HeapTuple tuple, TupleDesc desc, Datum *valu
 	/* what waits in state must not depend on the relation's toast table */
 	if (HeapTupleHasExternal(tuple))
 		tuple = toast_flatten_tuple(tuple, desc);
-	heap_deform_tuple(tuple, desc, values + SCDC_WORK_FIRST, isnull + SCDC_WORK_FIRST);
+	heap_deform_tuple(tuple, desc, values, isnull);
 	scdc_flow_row(flow, values, isnull);
 }
 

@@ -243,7 +243,7 @@ scdc_tracked_open(ScdcSource *s)
 	for (int i = 0; i < w->nkeys; i++)
 		for (int j = 0; j < q->ncolumns; j++)
 			if (strcmp(q->keys[i], q->columns[j].name) == 0)
-				scdc_work_key_init(w, &w->keys[i], SCDC_WORK_FIRST + j + 1, q->columns[j].collation);
+				scdc_work_key_init(w, &w->keys[i], j + 1, q->columns[j].collation);
 }
 
 char *
@@ -437,8 +437,8 @@ put_change(TrackedRead *r, const ScdcChange *change)
 	if (change->view->schema->plan == NULL)
 		scdc_typed_rows_prepare(r->typed, change->view->schema, change->version);
 	scdc_typed_values(r->typed, change->view, &values, &isnull);
-	memcpy(r->values + SCDC_WORK_FIRST, values, n * sizeof(Datum));
-	memcpy(r->isnull + SCDC_WORK_FIRST, isnull, n * sizeof(bool));
+	memcpy(r->values, values, n * sizeof(Datum));
+	memcpy(r->isnull, isnull, n * sizeof(bool));
 	r->values[w->change_type - 1] = w->labels[change->type];
 	r->values[w->version - 1] = Int64GetDatum(change->version);
 	r->values[w->timestamp - 1] = TimestampTzGetDatum(change->timestamp);

@@ -20,7 +20,7 @@
 #include "jobs/flow.h"
 #include "jobs/state.h"
 
-#define MARK_VERSION	1
+#define MARK_VERSION	2
 
 /* What the store says of itself, under a key of its own. */
 typedef struct Mark

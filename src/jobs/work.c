@@ -13,6 +13,8 @@
 #include "common/hashfn.h"
 #include "utils/builtins.h"
 #include "utils/lsyscache.h"
+#include "utils/memutils.h"
+#include "utils/timestamp.h"
 #include "utils/typcache.h"
 
 #include "jobs/failure.h"
@@ -27,12 +29,9 @@ scdc_work_create(TupleDesc visible, TupleDesc hidden, bool text_versions)
 	Oid			version_type = text_versions ? TEXTOID : INT8OID;
 
 	w->text_versions = text_versions;
-	w->hash = 1;
-	w->seq = 2;
-	w->rank = 3;
-	w->change_type = SCDC_WORK_FIRST + n + 1;
-	w->version = SCDC_WORK_FIRST + n + 2;
-	w->timestamp = SCDC_WORK_FIRST + n + 3;
+	w->change_type = n + 1;
+	w->version = n + 2;
+	w->timestamp = n + 3;
 
 	w->batch = CreateTemplateTupleDesc(n + 3);
 	for (int i = 1; i <= n; i++)
@@ -43,14 +42,11 @@ scdc_work_create(TupleDesc visible, TupleDesc hidden, bool text_versions)
 		TupleDescInitEntryCollation(w->batch, n + 2, C_COLLATION_OID);
 	TupleDescInitEntry(w->batch, n + 3, "_commit_timestamp", TIMESTAMPTZOID, -1, 0);
 
-	w->desc = CreateTemplateTupleDesc(SCDC_WORK_FIRST + n + 3 + nhidden);
-	TupleDescInitEntry(w->desc, w->hash, "hash", INT8OID, -1, 0);
-	TupleDescInitEntry(w->desc, w->seq, "seq", INT8OID, -1, 0);
-	TupleDescInitEntry(w->desc, w->rank, "rank", INT4OID, -1, 0);
+	w->desc = CreateTemplateTupleDesc(n + 3 + nhidden);
 	for (int i = 1; i <= n + 3; i++)
-		TupleDescCopyEntry(w->desc, SCDC_WORK_FIRST + i, w->batch, i);
+		TupleDescCopyEntry(w->desc, i, w->batch, i);
 	for (int i = 1; i <= nhidden; i++)
-		TupleDescCopyEntry(w->desc, SCDC_WORK_FIRST + n + 3 + i, hidden, i);
+		TupleDescCopyEntry(w->desc, n + 3 + i, hidden, i);
 
 	w->labels[SCDC_CHANGE_DELETE] = CStringGetTextDatum("delete");
 	w->labels[SCDC_CHANGE_INSERT] = CStringGetTextDatum("insert");
@@ -99,11 +95,10 @@ scdc_work_type(const ScdcWork *work, const Datum *values, const bool *isnull)
 	return SCDC_CHANGE_OTHER;
 }
 
-void
-scdc_work_complete(ScdcWork *work, Datum *values, bool *isnull, int64 seq)
+static uint64
+identity_hash(ScdcWork *work, const Datum *values, const bool *isnull)
 {
 	uint64		hash = 0;
-	ScdcChangeType type = scdc_work_type(work, values, isnull);
 
 	for (int i = 0; i < work->nkeys; i++)
 	{
@@ -115,27 +110,65 @@ scdc_work_complete(ScdcWork *work, Datum *values, bool *isnull, int64 seq)
 			one = DatumGetUInt64(FunctionCall2Coll(&key->hash, key->collation, values[key->attno - 1], Int64GetDatum(0)));
 		hash = hash_combine64(hash, one);
 	}
-	values[work->seq - 1] = Int64GetDatum(seq);
-	values[work->hash - 1] = Int64GetDatum((int64) hash);
-	values[work->rank - 1] = Int32GetDatum(type != SCDC_CHANGE_OTHER && scdc_change_is_delete_like(type) ? 0 : 1);
-	isnull[work->seq - 1] = isnull[work->hash - 1] = isnull[work->rank - 1] = false;
+	return hash;
 }
 
-bool
-scdc_work_same_value(ScdcWork *work, ScdcWorkKey *key, HeapTuple a, HeapTuple b)
+/* What heap_form_minimal_tuple does, right where the tuple is wanted. */
+const ScdcWorkRow *
+scdc_work_form(ScdcWork *work, ScdcWorkBuffer *buffer, const Datum *values, const bool *isnull, int64 seq)
 {
-	bool		a_isnull,
-				b_isnull;
-	Datum		x = heap_getattr(a, key->attno, work->desc, &a_isnull);
-	Datum		y = heap_getattr(b, key->attno, work->desc, &b_isnull);
+	TupleDesc	desc = work->desc;
+	bool		has_nulls = memchr(isnull, true, desc->natts) != NULL;
+	Size		data_len = heap_compute_data_size(desc, unconstify(Datum *, values), unconstify(bool *, isnull));
+	Size		offset = MAXALIGN(SizeofMinimalTupleHeader + (has_nulls ? BITMAPLEN(desc->natts) : 0));
+	Size		size = SCDC_WORK_TUPLE + offset + data_len;
+	ScdcWorkRow *row;
+	MinimalTuple tuple;
 
-	if (a_isnull || b_isnull)
-		return a_isnull && b_isnull;
-	return DatumGetBool(FunctionCall2Coll(&key->equal, key->collation, x, y));
+	if (buffer->room < size)
+	{
+		if (buffer->row)
+			pfree(buffer->row);
+		buffer->row = NULL;
+		buffer->room = Max(size * 2, 256);
+		buffer->row = MemoryContextAllocHuge(buffer->context, buffer->room);
+	}
+	row = buffer->row;
+	memset(row, 0, size);
+	row->size = (uint32) size;
+	row->type = row->label = scdc_work_type(work, values, isnull);
+	row->hash = identity_hash(work, values, isnull);
+	if (!work->text_versions && !isnull[work->version - 1])
+		row->version = DatumGetInt64(values[work->version - 1]);
+	row->seq = seq;
+	row->timestamp = isnull[work->timestamp - 1] ? DT_NOBEGIN : DatumGetTimestampTz(values[work->timestamp - 1]);
+
+	tuple = (MinimalTuple) ((char *) row + SCDC_WORK_TUPLE);
+	tuple->t_len = (uint32) (offset + data_len);
+	HeapTupleHeaderSetNatts(tuple, desc->natts);
+	tuple->t_hoff = (uint8) (offset + MINIMAL_TUPLE_OFFSET);
+	heap_fill_tuple(desc, unconstify(Datum *, values), unconstify(bool *, isnull), (char *) tuple + offset, data_len,
+					&tuple->t_infomask, has_nulls ? tuple->t_bits : NULL);
+	return row;
 }
 
 bool
-scdc_work_same_identity(ScdcWork *work, HeapTuple a, HeapTuple b)
+scdc_work_same_value(ScdcWork *work, ScdcWorkKey *key, const ScdcWorkRow *a, const ScdcWorkRow *b)
+{
+	HeapTupleData x = scdc_work_tuple(a);
+	HeapTupleData y = scdc_work_tuple(b);
+	bool		x_isnull,
+				y_isnull;
+	Datum		x_value = heap_getattr(&x, key->attno, work->desc, &x_isnull);
+	Datum		y_value = heap_getattr(&y, key->attno, work->desc, &y_isnull);
+
+	if (x_isnull || y_isnull)
+		return x_isnull && y_isnull;
+	return DatumGetBool(FunctionCall2Coll(&key->equal, key->collation, x_value, y_value));
+}
+
+bool
+scdc_work_same_identity(ScdcWork *work, const ScdcWorkRow *a, const ScdcWorkRow *b)
 {
 	for (int i = 0; i < work->nkeys; i++)
 		if (!scdc_work_same_value(work, &work->keys[i], a, b))
@@ -144,10 +177,11 @@ scdc_work_same_identity(ScdcWork *work, HeapTuple a, HeapTuple b)
 }
 
 char *
-scdc_work_version_text(const ScdcWork *work, HeapTuple tuple)
+scdc_work_version_text(const ScdcWork *work, const ScdcWorkRow *row)
 {
+	HeapTupleData tuple = scdc_work_tuple(row);
 	bool		isnull;
-	Datum		version = heap_getattr(tuple, work->version, work->desc, &isnull);
+	Datum		version = heap_getattr(&tuple, work->version, work->desc, &isnull);
 
 	if (isnull)
 		return NULL;
@@ -155,11 +189,12 @@ scdc_work_version_text(const ScdcWork *work, HeapTuple tuple)
 }
 
 void
-scdc_work_contract_error(const ScdcWork *work, ScdcCollapseError error, HeapTuple tuple)
+scdc_work_contract_error(const ScdcWork *work, ScdcCollapseError error, const ScdcWorkRow *row)
 {
-	const char *version = scdc_work_version_text(work, tuple);
+	const char *version = scdc_work_version_text(work, row);
+	HeapTupleData tuple = scdc_work_tuple(row);
 	bool		isnull;
-	Datum		label = heap_getattr(tuple, work->change_type, work->desc, &isnull);
+	Datum		label = heap_getattr(&tuple, work->change_type, work->desc, &isnull);
 
 	scdc_stop_is_next();
 	if (error == SCDC_ERROR_MULTIPLE_CHANGES)

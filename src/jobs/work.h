@@ -3,24 +3,20 @@
  * work.h
  *	  Rows on their way through a job.
  *
- * A work row is a tuple: three columns to sort it by,
- *
- *	  hash	of the row's identity, 64 bits; 0 without one
- *	  seq	place in which the source gave the row, inside its batch
- *	  rank	0 for delete-like rows, 1 for the others
- *
- * which stand first because a sort gets at them fastest there; the columns of
- * "batch" (data columns, _change_type, _commit_version, _commit_timestamp);
- * and what row_id and row_version of a registered change log lead to inside of
- * columns.
+ * While rows are read they are values: the columns of "batch" (data columns,
+ * _change_type, _commit_version, _commit_timestamp), and what row_id and
+ * row_version of a registered change log lead to inside of columns.  While
+ * they are sorted, collapsed or kept they are work rows: a tuple of those,
+ * behind what is asked of it all the time.
  *
  *-------------------------------------------------------------------------
  */
 #ifndef SCDC_WORK_H
 #define SCDC_WORK_H
 
-#include "access/htup.h"
+#include "access/htup_details.h"
 #include "access/tupdesc.h"
+#include "datatype/timestamp.h"
 #include "fmgr.h"
 
 #include "collapse/collapse.h"
@@ -35,19 +31,13 @@ typedef struct ScdcWorkKey
 	FmgrInfo	hash;			/* the extended one */
 } ScdcWorkKey;
 
-/* Index (from 0) of the first data column. */
-#define SCDC_WORK_FIRST		3
-
 typedef struct ScdcWork
 {
-	TupleDesc	batch;			/* what "batch" looks like: the columns of desc from SCDC_WORK_FIRST on */
+	TupleDesc	batch;			/* what "batch" looks like: the first columns of desc */
 	TupleDesc	desc;
 	AttrNumber	change_type;
 	AttrNumber	version;
 	AttrNumber	timestamp;
-	AttrNumber	seq;
-	AttrNumber	hash;
-	AttrNumber	rank;
 	bool		text_versions;
 	int			nkeys;			/* 0: rows have no identity */
 	ScdcWorkKey *keys;
@@ -55,6 +45,31 @@ typedef struct ScdcWork
 	ScdcWorkKey row_version;
 	Datum		labels[4];		/* of ScdcChangeType, as text */
 } ScdcWork;
+
+/*
+ * One piece of bytes, good at any MAXALIGNed address; the tuple, a minimal
+ * one, is at SCDC_WORK_TUPLE.
+ */
+typedef struct ScdcWorkRow
+{
+	uint32		size;			/* of all of it */
+	uint16		type;			/* ScdcChangeType; that of the tuple may be another */
+	uint16		label;			/* ScdcChangeType of the tuple's own _change_type */
+	uint64		hash;			/* of the identity; 0 without one */
+	int64		version;		/* 0 if versions are text or it is NULL */
+	int64		seq;			/* place in which the source gave the row, inside its batch */
+	TimestampTz timestamp;		/* DT_NOBEGIN if it is NULL */
+} ScdcWorkRow;
+
+#define SCDC_WORK_TUPLE		MAXALIGN(sizeof(ScdcWorkRow))
+
+/* Room for one row, used again for the next. */
+typedef struct ScdcWorkBuffer
+{
+	ScdcWorkRow *row;
+	Size		room;
+	MemoryContext context;
+} ScdcWorkBuffer;
 
 /*
  * Lays out work rows: visible are the columns of "batch" without the metadata
@@ -68,17 +83,39 @@ extern void scdc_work_key_init(ScdcWork *work, ScdcWorkKey *key, AttrNumber attn
 /* Type that a label stands for; SCDC_CHANGE_OTHER if it is none of the four. */
 extern ScdcChangeType scdc_work_type(const ScdcWork *work, const Datum *values, const bool *isnull);
 
-/* Sets seq, hash and rank of a row. */
-extern void scdc_work_complete(ScdcWork *work, Datum *values, bool *isnull, int64 seq);
+/* Makes a row of values of work->desc, in the buffer. */
+extern const ScdcWorkRow *scdc_work_form(ScdcWork *work, ScdcWorkBuffer *buffer, const Datum *values, const bool *isnull,
+										 int64 seq);
+
+/* The row's tuple, which stays in it. */
+static inline HeapTupleData
+scdc_work_tuple(const ScdcWorkRow *row)
+{
+	MinimalTuple minimal = (MinimalTuple) (unconstify(char *, (const char *) row) + SCDC_WORK_TUPLE);
+	HeapTupleData tuple;
+
+	tuple.t_len = minimal->t_len + MINIMAL_TUPLE_OFFSET;
+	ItemPointerSetInvalid(&tuple.t_self);
+	tuple.t_tableOid = InvalidOid;
+	tuple.t_data = (HeapTupleHeader) ((char *) minimal - MINIMAL_TUPLE_OFFSET);
+	return tuple;
+}
+
+/* 0 for delete-like rows, 1 for the others. */
+static inline int
+scdc_work_rank(const ScdcWorkRow *row)
+{
+	return row->type != SCDC_CHANGE_OTHER && scdc_change_is_delete_like((ScdcChangeType) row->type) ? 0 : 1;
+}
 
 /* Are two rows of one identity, of one row version?  NULL equals NULL.  Leave garbage in the current context. */
-extern bool scdc_work_same_identity(ScdcWork *work, HeapTuple a, HeapTuple b);
-extern bool scdc_work_same_value(ScdcWork *work, ScdcWorkKey *key, HeapTuple a, HeapTuple b);
+extern bool scdc_work_same_identity(ScdcWork *work, const ScdcWorkRow *a, const ScdcWorkRow *b);
+extern bool scdc_work_same_value(ScdcWork *work, ScdcWorkKey *key, const ScdcWorkRow *a, const ScdcWorkRow *b);
 
 /* The version as text, in the current context; NULL if it is NULL. */
-extern char *scdc_work_version_text(const ScdcWork *work, HeapTuple tuple);
+extern char *scdc_work_version_text(const ScdcWork *work, const ScdcWorkRow *row);
 
 /* Raises XX001 for a contract error of the collapse. */
-extern void scdc_work_contract_error(const ScdcWork *work, ScdcCollapseError error, HeapTuple tuple) pg_attribute_noreturn();
+extern void scdc_work_contract_error(const ScdcWork *work, ScdcCollapseError error, const ScdcWorkRow *row) pg_attribute_noreturn();
 
 #endif							/* SCDC_WORK_H */

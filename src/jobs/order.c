@@ -1,0 +1,446 @@
+/*-------------------------------------------------------------------------
+ *
+ * order.c
+ *	  Puts work rows into order (see order.h).
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include <sys/mman.h>
+
+#include "lib/binaryheap.h"
+#include "miscadmin.h"
+#include "utils/builtins.h"
+#include "utils/memutils.h"
+
+#include "jobs/order.h"
+#include "sql/tapes.h"
+
+#define CHUNK_MIN	((Size) 8 * 1024)
+#define CHUNK_MAX	((Size) 8 * 1024 * 1024)
+#define HUGE_PAGE	((Size) 2 * 1024 * 1024)
+#define ENTRIES_MIN 64
+
+/* So many runs are merged to one before there are more; each takes a block of memory while it is read. */
+#define MAX_RUNS	256
+
+/* Rows that are fetched ahead while one is worked on. */
+#define AHEAD		16
+
+/* A row with what it is ordered by. */
+typedef struct Entry
+{
+	uint64		first;
+	int64		second;
+	int64		third;
+	const ScdcWorkRow *row;
+} Entry;
+
+typedef struct Run
+{
+	void	   *tape;
+	int64		left;			/* rows to be read */
+	Entry		next;
+	ScdcWorkRow *room;			/* the row of next */
+	Size		size;			/* of the room */
+} Run;
+
+struct ScdcOrder
+{
+	const ScdcWork *work;
+	ScdcOrderBy by;
+	Size		limit;
+	MemoryContext context;
+
+	/* in memory */
+	MemoryContext rows_cxt;
+	char	   *chunk;			/* the newest one's free part */
+	Size		left;
+	Size		chunk_size;
+	Size		used;			/* by rows */
+	Entry	   *entries;
+	Size		nentries;
+	Size		room;			/* for entries */
+	Size		next;			/* to be returned */
+
+	/* in files */
+	ScdcTapes  *tapes;
+	Run		   *runs;
+	int			nruns;
+	binaryheap *heap;			/* runs with rows left, the one with the next row on top */
+	bool		taken;			/* has that row been returned? */
+};
+
+/* ---------------------------------------------------------------------
+ * comparing
+ * ---------------------------------------------------------------------
+ */
+
+static pg_noinline int
+compare_texts(const ScdcOrder *order, const ScdcWorkRow *a, const ScdcWorkRow *b)
+{
+	char	   *x = scdc_work_version_text(order->work, a);
+	char	   *y = scdc_work_version_text(order->work, b);
+	int			result = x == NULL || y == NULL ? (x == NULL) - (y == NULL) : strcmp(x, y);
+
+	if (x)
+		pfree(x);
+	if (y)
+		pfree(y);
+	return result;
+}
+
+static inline int
+compare(const Entry *a, const Entry *b, const ScdcOrder *order)
+{
+	if (a->first != b->first)
+		return a->first < b->first ? -1 : 1;
+	if (order->work->text_versions)
+	{
+		int			result = compare_texts(order, a->row, b->row);
+
+		if (result != 0)
+			return result;
+	}
+	if (a->second != b->second)
+		return a->second < b->second ? -1 : 1;
+	if (a->third != b->third)
+		return a->third < b->third ? -1 : 1;
+	return 0;
+}
+
+#define ST_SORT sort_entries
+#define ST_ELEMENT_TYPE Entry
+#define ST_COMPARE(a, b, order) compare(a, b, order)
+#define ST_COMPARE_ARG_TYPE const ScdcOrder
+#define ST_CHECK_FOR_INTERRUPTS
+#define ST_SCOPE static
+#define ST_DEFINE
+#include "lib/sort_template.h"
+
+static void
+make_entry(const ScdcOrder *order, Entry *entry, const ScdcWorkRow *row)
+{
+	int64		rank = scdc_work_rank(row);
+
+	entry->row = row;
+	if (order->by == SCDC_BY_IDENTITY)
+	{
+		entry->first = row->hash;
+		entry->second = row->version;
+		entry->third = (rank << 62) + row->seq;
+	}
+	else
+	{
+		/* as unsigned, in the same order */
+		entry->first = (uint64) row->version ^ (UINT64CONST(1) << 63);
+		entry->second = row->seq;
+		entry->third = rank;
+	}
+}
+
+/* ---------------------------------------------------------------------
+ * in memory
+ * ---------------------------------------------------------------------
+ */
+
+static inline void
+fetch_ahead(const ScdcOrder *order, Size i)
+{
+	if (i + AHEAD < order->nentries)
+	{
+		const char *row = (const char *) order->entries[i + AHEAD].row;
+
+		__builtin_prefetch(row);
+		__builtin_prefetch(row + 64);
+	}
+}
+
+/* Sorted rows lie all over the memory; large pages spare a look-up of the page for each. */
+static char *
+alloc_chunk(ScdcOrder *order, Size size)
+{
+	char	   *chunk;
+
+	if (size < CHUNK_MAX)
+		return MemoryContextAllocHuge(order->rows_cxt, size);
+	chunk = (char *) TYPEALIGN(HUGE_PAGE, MemoryContextAllocHuge(order->rows_cxt, size + HUGE_PAGE));
+#ifdef MADV_HUGEPAGE
+	(void) madvise(chunk, TYPEALIGN_DOWN(HUGE_PAGE, size), MADV_HUGEPAGE);
+#endif
+	return chunk;
+}
+
+static ScdcWorkRow *
+alloc_row(ScdcOrder *order, Size size)
+{
+	char	   *row;
+
+	size = MAXALIGN(size);
+	if (order->left < size)
+	{
+		order->chunk_size = Min(order->chunk_size * 2, CHUNK_MAX);
+		order->left = Max(order->chunk_size, size);
+		order->chunk = alloc_chunk(order, order->left);
+		order->used += order->left;
+	}
+	row = order->chunk;
+	order->chunk += size;
+	order->left -= size;
+	return (ScdcWorkRow *) row;
+}
+
+static void
+forget_rows(ScdcOrder *order)
+{
+	MemoryContextReset(order->rows_cxt);
+	order->left = 0;
+	order->used = 0;
+	order->chunk_size = CHUNK_MIN / 2;
+	order->nentries = 0;
+}
+
+/* Would a row of this size need more memory than there may be? */
+static bool
+is_full(const ScdcOrder *order, Size size)
+{
+	Size		used = order->used;
+
+	if (order->left >= MAXALIGN(size) && order->nentries < order->room)
+		return false;
+	if (order->left < MAXALIGN(size))
+		used += Max(Min(order->chunk_size * 2, CHUNK_MAX), size);
+	return used + order->room * sizeof(Entry) * (order->nentries == order->room ? 2 : 1) > order->limit;
+}
+
+static void
+sort_rows(ScdcOrder *order)
+{
+	sort_entries(order->entries, order->nentries, order);
+}
+
+/* ---------------------------------------------------------------------
+ * runs
+ * ---------------------------------------------------------------------
+ */
+
+static int
+compare_runs(Datum a, Datum b, void *arg)
+{
+	/* the greatest is on top */
+	return -compare(&((Run *) DatumGetPointer(a))->next, &((Run *) DatumGetPointer(b))->next, arg);
+}
+
+static bool
+read_row(ScdcOrder *order, Run *run)
+{
+	ScdcWorkRow header;
+
+	if (run->left == 0)
+		return false;
+	run->left--;
+	scdc_tape_read(run->tape, &header, sizeof(header), NULL);
+	if (run->size < header.size)
+	{
+		if (run->room)
+			pfree(run->room);
+		run->size = Max((Size) header.size * 2, 1024);
+		run->room = MemoryContextAllocHuge(order->context, run->size);
+	}
+	memcpy(run->room, &header, sizeof(header));
+	scdc_tape_read(run->tape, (char *) run->room + sizeof(header), header.size - sizeof(header), NULL);
+	make_entry(order, &run->next, run->room);
+	return true;
+}
+
+static void
+begin_merge(ScdcOrder *order)
+{
+	order->heap = binaryheap_allocate(order->nruns, compare_runs, order);
+	order->taken = false;
+	for (int i = 0; i < order->nruns; i++)
+	{
+		scdc_tape_rewind(order->runs[i].tape, NULL);
+		if (read_row(order, &order->runs[i]))
+			binaryheap_add_unordered(order->heap, PointerGetDatum(&order->runs[i]));
+	}
+	binaryheap_build(order->heap);
+}
+
+static const ScdcWorkRow *
+next_merged(ScdcOrder *order)
+{
+	Run		   *run;
+
+	if (order->taken)
+	{
+		run = (Run *) DatumGetPointer(binaryheap_first(order->heap));
+		if (read_row(order, run))
+			binaryheap_replace_first(order->heap, PointerGetDatum(run));
+		else
+			(void) binaryheap_remove_first(order->heap);
+	}
+	order->taken = !binaryheap_empty(order->heap);
+	if (!order->taken)
+		return NULL;
+	return ((Run *) DatumGetPointer(binaryheap_first(order->heap)))->next.row;
+}
+
+static void
+end_merge(ScdcOrder *order)
+{
+	for (int i = 0; i < order->nruns; i++)
+	{
+		scdc_tape_close(order->runs[i].tape, NULL);
+		if (order->runs[i].room)
+			pfree(order->runs[i].room);
+	}
+	order->nruns = 0;
+	binaryheap_free(order->heap);
+	order->heap = NULL;
+}
+
+static void
+add_run(ScdcOrder *order, void *tape, int64 nrows)
+{
+	Run		   *run = &order->runs[order->nruns++];
+
+	memset(run, 0, sizeof(*run));
+	run->tape = tape;
+	run->left = nrows;
+}
+
+static void
+write_row(void *tape, const ScdcWorkRow *row)
+{
+	scdc_tape_write(tape, row, row->size, NULL);
+}
+
+static void
+merge_runs(ScdcOrder *order)
+{
+	void	   *tape = scdc_tape_create(order->tapes);
+	const ScdcWorkRow *row;
+	int64		nrows = 0;
+
+	begin_merge(order);
+	while ((row = next_merged(order)) != NULL)
+	{
+		CHECK_FOR_INTERRUPTS();
+		write_row(tape, row);
+		nrows++;
+	}
+	end_merge(order);
+	add_run(order, tape, nrows);
+}
+
+static void
+write_run(ScdcOrder *order)
+{
+	MemoryContext old = MemoryContextSwitchTo(order->context);
+	void	   *tape;
+
+	if (order->tapes == NULL)
+	{
+		order->tapes = scdc_tapes_create(false);
+		order->runs = palloc(MAX_RUNS * sizeof(Run));
+	}
+	if (order->nruns == MAX_RUNS)
+		merge_runs(order);
+	tape = scdc_tape_create(order->tapes);
+	sort_rows(order);
+	for (Size i = 0; i < order->nentries; i++)
+	{
+		CHECK_FOR_INTERRUPTS();
+		fetch_ahead(order, i);
+		write_row(tape, order->entries[i].row);
+	}
+	add_run(order, tape, order->nentries);
+	forget_rows(order);
+	MemoryContextSwitchTo(old);
+}
+
+/* ---------------------------------------------------------------------
+ * interface
+ * ---------------------------------------------------------------------
+ */
+
+ScdcOrder *
+scdc_order_create(const ScdcWork *work, ScdcOrderBy by, int memory)
+{
+	ScdcOrder  *order = palloc0(sizeof(ScdcOrder));
+
+	order->work = work;
+	order->by = by;
+	order->limit = (Size) memory * 1024;
+	order->context = CurrentMemoryContext;
+	order->rows_cxt = AllocSetContextCreate(CurrentMemoryContext, "streamcdc rows to be sorted", ALLOCSET_SMALL_SIZES);
+	forget_rows(order);
+	order->room = ENTRIES_MIN;
+	order->entries = palloc(order->room * sizeof(Entry));
+	return order;
+}
+
+void
+scdc_order_put(ScdcOrder *order, const ScdcWorkRow *row, ScdcChangeType type)
+{
+	ScdcWorkRow *copy;
+
+	if (order->nentries > 0 && is_full(order, row->size))
+		write_run(order);
+	if (order->nentries == order->room)
+	{
+		order->room *= 2;
+		order->entries = repalloc_huge(order->entries, order->room * sizeof(Entry));
+	}
+	copy = alloc_row(order, row->size);
+	memcpy(copy, row, row->size);
+	copy->type = type;
+	make_entry(order, &order->entries[order->nentries++], copy);
+}
+
+void
+scdc_order_finish(ScdcOrder *order)
+{
+	order->next = 0;
+	if (order->nruns == 0)
+	{
+		sort_rows(order);
+		return;
+	}
+	if (order->nentries > 0)
+		write_run(order);
+	/* runs are read in the memory that the rows have left */
+	pfree(order->entries);
+	order->entries = NULL;
+	order->room = 0;
+	begin_merge(order);
+}
+
+const ScdcWorkRow *
+scdc_order_next(ScdcOrder *order)
+{
+	CHECK_FOR_INTERRUPTS();
+	if (order->heap)
+		return next_merged(order);
+	if (order->next == order->nentries)
+		return NULL;
+	fetch_ahead(order, order->next);
+	return order->entries[order->next++].row;
+}
+
+void
+scdc_order_end(ScdcOrder *order)
+{
+	if (order->heap)
+		end_merge(order);
+	if (order->tapes)
+		scdc_tapes_end(order->tapes);
+	if (order->runs)
+		pfree(order->runs);
+	if (order->entries)
+		pfree(order->entries);
+	MemoryContextDelete(order->rows_cxt);
+	pfree(order);
+}
