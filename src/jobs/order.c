@@ -23,7 +23,7 @@
 #define ENTRIES_MIN 64
 
 /* So many runs are merged to one before there are more; each takes a block of memory while it is read. */
-#define MAX_RUNS	256
+#define MAX_RUNS	64
 
 /* Rows that are fetched ahead while one is worked on. */
 #define AHEAD		16

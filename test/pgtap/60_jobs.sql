@@ -387,6 +387,33 @@ SELECT stream_start('p60 wide', 'p60_wide', sink => 'p60_wide_sink', sink_mode =
 SELECT pg_temp.done('p60 wide') \g /dev/null
 SELECT is(pg_temp.differences('TABLE p60_wide', 'TABLE p60_wide_sink'), 0::bigint, 'rows of a megabyte, and many');
 SELECT is(input_rows, 20000::bigint, 'input_rows') FROM stream_queries WHERE query_name = 'p60 wide';
+
+-- batches far beyond the memory in which their rows are put into order: 9000 rows of 8 kB in 1 MB
+SELECT format('ALTER DATABASE %I SET work_mem = %L', current_database(), '64kB') \gexec
+SELECT format('ALTER DATABASE %I SET maintenance_work_mem = %L', current_database(), '1MB') \gexec
+CREATE TABLE p60_large (id int PRIMARY KEY, v text);
+ALTER TABLE p60_large ALTER COLUMN v SET STORAGE EXTERNAL;
+SELECT stream_track('p60_large');
+SELECT stream_sync() \g /dev/null
+INSERT INTO p60_large SELECT i, repeat(md5(i::text), 250) FROM generate_series(1, 9000) AS i;
+SELECT stream_start('p60 large net', 'p60_large', sink => 'p60_large_net', options => '{"deduplicationMode": "netChanges", "startingVersion": 1}') \g /dev/null
+SELECT stream_start('p60 large late', 'p60_large', sink => 'p60_large_late', options => '{"emission": "watermark", "startingVersion": 1}') \g /dev/null
+SELECT pg_temp.done('p60 large net', 'p60 large late') \g /dev/null
+SELECT is(pg_temp.differences('SELECT id, v, _change_type, _commit_version FROM p60_large_net', 'SELECT id, v, ''insert'', 1::bigint FROM p60_large'), 0::bigint, 'large rows, netted');
+SELECT is(pg_temp.differences('SELECT id, v, _change_type, _commit_version FROM p60_large_late', 'SELECT id, v, ''insert'', 1::bigint FROM p60_large'), 0::bigint, 'buffered');
+SELECT is((SELECT count(*) FROM (SELECT id < lag(id) OVER (ORDER BY ctid) AS falls FROM p60_large_net) AS s WHERE falls), 0::bigint, 'in the order in which they came');
+-- a change log with versions that are text, where "a10" is before "a9"
+CREATE TABLE p60_text_log AS SELECT (row_data).id, (row_data).v, _change_type, chr(97 + (row_data).id % 7) || (row_data).id % 23 AS _commit_version, _commit_timestamp FROM stream_changes(NULL::p60_large, 1);
+INSERT INTO p60_text_log SELECT id, 'second of ' || id, CASE WHEN id % 2 = 0 THEN 'delete' ELSE 'insert' END, 'z' || id % 11, _commit_timestamp FROM p60_text_log WHERE id % 3 = 0;
+SELECT stream_register_changelog('p60_text_log', false, true, false, '{id}');
+CREATE TABLE p60_large_text (id int, v text, _change_type text, _commit_version text, _commit_timestamp timestamptz, place bigint GENERATED ALWAYS AS IDENTITY);
+SELECT stream_start('p60 large text', 'p60_text_log', sink => 'p60_large_text', options => '{"deduplicationMode": "netChanges"}') \g /dev/null
+SELECT pg_temp.done('p60 large text') \g /dev/null
+SELECT is(pg_temp.differences('SELECT id, v, _change_type, _commit_version, _commit_timestamp FROM p60_large_text', 'SELECT * FROM p60_text_log WHERE id % 3 <> 0 OR v LIKE ''second%'' AND id % 2 <> 0'), 0::bigint, 'text versions');
+SELECT is(count(*), 7500::bigint, 'of which half of every third row is gone again') FROM p60_large_text;
+SELECT is((SELECT count(*) FROM (SELECT _commit_version < lag(_commit_version) OVER (ORDER BY place) AS falls FROM p60_large_text) AS s WHERE falls), 0::bigint, 'in their order');
+SELECT format('ALTER DATABASE %I RESET %I', current_database(), s) FROM unnest('{work_mem,maintenance_work_mem}'::text[]) AS s \gexec
+
 CREATE SCHEMA p60_schema;
 CREATE FUNCTION p60_schema.shown(timestamptz) RETURNS text LANGUAGE sql STABLE AS $$ SELECT 'mine ' || $1 $$;
 SET search_path = p60_schema, public;
