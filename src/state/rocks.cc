@@ -291,20 +291,6 @@ rocks_load_put(RocksLoad *load, const void *key, size_t len, const void *value, 
 	});
 }
 
-uint64_t
-rocks_load_size(RocksLoad *load)
-{
-	char	   *error;
-	uint64_t	size = 0;
-
-	(void) guarded(&error, [&] {
-		size = load->writer->FileSize();
-		return static_cast<int>(ROCKS_OK);
-	});
-	free(error);
-	return size;
-}
-
 int
 rocks_load_end(RocksLoad *load, char **error)
 {

@@ -54,7 +54,6 @@ typedef struct RocksLoad RocksLoad;
 
 extern int	rocks_load_begin(Rocks *db, const char *path, RocksLoad **load, char **error);
 extern int	rocks_load_put(RocksLoad *load, const void *key, size_t len, const void *value, size_t value_len, char **error);
-extern uint64_t rocks_load_size(RocksLoad *load);	/* bytes */
 extern int	rocks_load_end(RocksLoad *load, char **error);
 extern void rocks_load_abort(RocksLoad *load);
 

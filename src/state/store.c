@@ -26,7 +26,7 @@
 
 /* Sorted keys beyond this go into files of their own, of that size. */
 #define SORTED_FEW		(2 * 1024 * 1024)
-#define SORTED_FILE		(64 * 1024 * 1024)
+#define SORTED_FILE		(256 * 1024 * 1024) /* before compression */
 
 typedef struct MemoryNode
 {
@@ -48,7 +48,8 @@ struct ScdcStore
 	Rocks	   *rocks;
 	char	   *path;
 	RocksLoad  *load;			/* of sorted keys */
-	Size		sorted_bytes;	/* of sorted keys before that */
+	Size		sorted_bytes;	/* of all sorted keys and their values */
+	Size		load_bytes;		/* of those in the load */
 	RBTree	   *tree;			/* SCDC_STORE_MEMORY */
 };
 
@@ -332,11 +333,13 @@ scdc_store_put_sorted(ScdcStore *store, ScdcStoreKey key, const void *value, Siz
 	{
 		scdc_store_flush(store);
 		store_error(store, rocks_load_begin(store->rocks, store->path, &store->load, &error), error);
+		store->load_bytes = 0;
 	}
 	store->puts++;
 	store->bytes_written += key.len + len;
 	store_error(store, rocks_load_put(store->load, key.data, key.len, value, len, &error), error);
-	if (rocks_load_size(store->load) >= SORTED_FILE)
+	store->load_bytes += key.len + len;
+	if (store->load_bytes >= SORTED_FILE)
 		end_load(store);
 }
 
