@@ -10,6 +10,9 @@
  */
 #include "postgres.h"
 
+#include <limits.h>
+#include <malloc.h>
+
 #include "access/xact.h"
 #include "commands/async.h"
 #include "commands/prepare.h"
@@ -55,6 +58,7 @@ PGDLLEXPORT void scdc_job_main(Datum arg);
 #define LOOK_MAX		80
 #define IDLE_INTERVAL	10000	/* ms between two events that say so */
 #define CAPTURE_WAIT	30000	/* ms */
+#define KEPT_PIECE		(32 * 1024 * 1024) /* bytes; larger pieces of memory are handed back at once */
 
 static ScdcJobSlot *slot = NULL;
 static ScdcJob job;
@@ -366,6 +370,27 @@ nap_idle(bool expect_event, bool had_batch, uint64 asked)
 	}
 }
 
+/*
+ * Memory that one batch has given back is not handed to the system and fetched
+ * anew by the next one, but when there is nothing to do.
+ */
+static void
+keep_freed_memory(void)
+{
+#ifdef __GLIBC__
+	(void) mallopt(M_TRIM_THRESHOLD, INT_MAX);
+	(void) mallopt(M_MMAP_THRESHOLD, KEPT_PIECE);
+#endif
+}
+
+static void
+return_freed_memory(void)
+{
+#ifdef __GLIBC__
+	malloc_trim(0);
+#endif
+}
+
 static void
 run_by_interval(int64 start, int *failures)
 {
@@ -390,6 +415,8 @@ run_by_interval(int64 start, int *failures)
 		}
 		else
 		{
+			if (had_batch)
+				return_freed_memory();
 			LWLockAcquire(scdc_shared->lock, LW_EXCLUSIVE);
 			slot->has_data = false;
 			LWLockRelease(scdc_shared->lock);
@@ -404,7 +431,11 @@ run_by_interval(int64 start, int *failures)
 			}
 		}
 		if (job.query->trigger_interval > 0)
+		{
+			if (plan == SCDC_PLAN_BATCH && job.query->trigger_interval >= USECS_PER_SEC)
+				return_freed_memory();
 			nap_until(next_trigger(start, Max(job.query->trigger_interval / 1000, 1)));
+		}
 		else if (plan != SCDC_PLAN_BATCH && pg_atomic_read_u64(&slot->asked) == asked)
 			nap_idle(idle_since != 0, had_batch, asked);
 		had_batch = plan == SCDC_PLAN_BATCH;
@@ -565,6 +596,7 @@ scdc_job_main(Datum arg)
 	before_shmem_exit(at_exit, (Datum) 0);
 
 	scdc_worker_start_as(task.dboid, task.owner);
+	keep_freed_memory();
 	job.context = AllocSetContextCreate(TopMemoryContext, "streamcdc job", ALLOCSET_DEFAULT_SIZES);
 	job.run_id = task.run_id;
 	if (!load_query(&task))
