@@ -49,6 +49,32 @@ scdc_source_resolve(ScdcQuery *q, const ScdcStartOptions *start)
 	UnregisterSnapshot(snapshot);
 }
 
+/*
+ * Bounds are kept as the first and the last timestamp that count.  Nothing is
+ * after infinity or before -infinity.
+ */
+void
+scdc_source_take_timestamps(ScdcQuery *q, const ScdcStartOptions *start)
+{
+	bool		ends = start->end_timestamp != DT_NOEND;
+
+	if (start->kind != SCDC_START_TIMESTAMP)
+		return;
+	q->start_timestamp = start->timestamp;
+	q->end_timestamp = start->end_timestamp;
+	if ((!start->start_inclusive && start->timestamp == DT_NOEND) ||
+		(!start->end_inclusive && start->end_timestamp == DT_NOBEGIN))
+	{
+		q->start_timestamp = DT_NOEND;
+		q->end_timestamp = DT_NOBEGIN;
+		return;
+	}
+	if (!start->start_inclusive)
+		q->start_timestamp++;
+	if (!start->end_inclusive && ends)
+		q->end_timestamp--;
+}
+
 void
 scdc_source_take_columns(ScdcQuery *q)
 {

@@ -33,6 +33,9 @@ struct ScdcSource
 /* The query's columns as a row; in the current context. */
 extern TupleDesc scdc_source_visible_columns(const ScdcQuery *query);
 
+/* What startingTimestamp, endingTimestamp and whether they are included come to. */
+extern void scdc_source_take_timestamps(ScdcQuery *query, const ScdcStartOptions *start);
+
 extern void scdc_tracked_resolve(ScdcQuery *query, const ScdcStartOptions *start, Snapshot snapshot);
 extern void scdc_tracked_open(ScdcSource *source);
 extern char *scdc_tracked_latest(ScdcSource *source);

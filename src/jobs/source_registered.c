@@ -23,6 +23,7 @@
 #include "utils/lsyscache.h"
 #include "utils/memutils.h"
 #include "utils/rel.h"
+#include "utils/syscache.h"
 #include "utils/timestamp.h"
 
 #include "jobs/failure.h"
@@ -136,8 +137,10 @@ resolve_start(const ScdcRegistration *registration, const ScdcStartOptions *star
 			value = version_datum(check_version("startingVersion", start->version, text_versions), text_versions);
 			if (!start->start_inclusive)
 				return pstrdup(start->version);
+			if (!text_versions && DatumGetInt64(value) == PG_INT64_MIN)
+				return NULL;
 			if (!text_versions)
-				return psprintf(INT64_FORMAT, Max(strtoll(start->version, NULL, 10), PG_INT64_MIN + 1) - 1);
+				return psprintf(INT64_FORMAT, DatumGetInt64(value) - 1);
 			return select_text(psprintf("SELECT pg_catalog.max(%s) FROM %s AS l WHERE %s OPERATOR(pg_catalog.<) $1",
 										column, relation, column), 1, &type, &value);
 		default:
@@ -203,6 +206,8 @@ scdc_registered_resolve(ScdcQuery *q, ScdcRegistration *registration, const Scdc
 
 		if (start->end_inclusive)
 			q->end_version = end;
+		else if (!schema.text_versions && strtoll(end, NULL, 10) == PG_INT64_MIN)
+			q->initial_offset = q->end_version = psprintf(INT64_FORMAT, PG_INT64_MAX);	/* nothing is before it */
 		else if (!schema.text_versions)
 			q->end_version = psprintf(INT64_FORMAT, (int64) strtoll(end, NULL, 10) - 1);
 		else
@@ -210,12 +215,7 @@ scdc_registered_resolve(ScdcQuery *q, ScdcRegistration *registration, const Scdc
 					(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
 					 errmsg("endingBoundInclusive must be true for versions of type text")));
 	}
-	if (start->kind == SCDC_START_TIMESTAMP)
-	{
-		q->start_timestamp = start->start_inclusive ? start->timestamp : start->timestamp + 1;
-		q->end_timestamp = start->end_timestamp == DT_NOEND || start->end_inclusive ? start->end_timestamp :
-			start->end_timestamp - 1;
-	}
+	scdc_source_take_timestamps(q, start);
 	scdc_source_take_columns(q);
 	q->keys = palloc0(Max(registration->nrow_id, 1) * sizeof(char *));
 	for (int i = 0; i < registration->nrow_id; i++)
@@ -402,6 +402,31 @@ has_ended(ScdcSource *s, const char *after)
 	return false;
 }
 
+/*
+ * A row without version is in no range, so a query without bounds would leave
+ * it out for ever without a word.
+ */
+static void
+check_versions(ScdcSource *s)
+{
+	const ScdcQuery *q = s->query;
+	HeapTuple	tuple;
+	bool		not_null;
+
+	if (q->initial_offset || q->end_version || q->start_timestamp != DT_NOBEGIN)
+		return;
+	tuple = SearchSysCacheAttName(q->source_relid, "_commit_version");
+	not_null = HeapTupleIsValid(tuple) && ((Form_pg_attribute) GETSTRUCT(tuple))->attnotnull;
+	if (HeapTupleIsValid(tuple))
+		ReleaseSysCache(tuple);
+	if (!not_null && select_text(psprintf("SELECT true FROM %s AS l WHERE l._commit_version IS NULL LIMIT 1", s->relation),
+								 0, NULL, NULL))
+		ereport(ERROR,
+				(errcode(ERRCODE_DATA_CORRUPTED),
+				 errmsg("_commit_version is null in change log \"%s\"", q->source),
+				 errhint("Give the row a version, or start the query with a startingVersion, which leaves such rows out.")));
+}
+
 char *
 scdc_registered_next(ScdcSource *s, const char *after, const char *upto, bool limited, bool *ended)
 {
@@ -426,7 +451,9 @@ scdc_registered_next(ScdcSource *s, const char *after, const char *upto, bool li
 	else
 		query = psprintf("SELECT pg_catalog.max(%s) FROM %s AS l%s", column, s->relation, b.where.data);
 	next = select_text(query, b.nargs, b.types, b.values);
-	if (next == NULL)
+	if (next)
+		check_versions(s);
+	else
 		*ended = has_ended(s, after);
 	return next;
 }

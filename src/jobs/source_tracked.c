@@ -86,6 +86,7 @@ resolve_start(const ScdcQuery *q, const ScdcTarget *target, const ScdcStartOptio
 	ScdcStream *stream = target->stream;
 	int64		oldest = oldest_version(stream);
 	int64		version;
+	int64		offset;
 	ScdcBlockInfo newest;
 
 	switch (start->kind)
@@ -101,11 +102,12 @@ resolve_start(const ScdcQuery *q, const ScdcTarget *target, const ScdcStartOptio
 			return scdc_changelog_last(stream->stream_id, snapshot, &newest) ? newest.last_version : stream->base_version;
 		case SCDC_START_VERSION:
 			version = version_option("startingVersion", start->version);
-			if (!start->start_inclusive)
-				version++;
-			if (version < oldest && version >= 0 && oldest > 0 && stream->base_version > 0)
-				not_retained(target, version);
-			return Max(version, oldest) - 1;
+			offset = !start->start_inclusive || version == PG_INT64_MIN ? version : version - 1;
+			if (offset >= oldest - 1)
+				return offset;
+			if (offset >= -1 && stream->base_version > 0)
+				not_retained(target, offset + 1);
+			return oldest - 1;
 		case SCDC_START_TIMESTAMP:
 			if (stream->base_version > 0 && start->timestamp < stream->tracked_at)
 				ereport(ERROR,
@@ -123,16 +125,11 @@ resolve_end(ScdcQuery *q, const ScdcStartOptions *start)
 {
 	int64		end;
 
-	if (start->kind == SCDC_START_TIMESTAMP)
-	{
-		q->start_timestamp = start->start_inclusive ? start->timestamp : start->timestamp + 1;
-		q->end_timestamp = start->end_timestamp == DT_NOEND || start->end_inclusive ? start->end_timestamp :
-			start->end_timestamp - 1;
-		if (start->end_timestamp != DT_NOEND && start->end_timestamp < start->timestamp)
-			ereport(ERROR,
-					(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-					 errmsg("endingTimestamp is before startingTimestamp")));
-	}
+	if (start->kind == SCDC_START_TIMESTAMP && start->end_timestamp < start->timestamp)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("endingTimestamp is before startingTimestamp")));
+	scdc_source_take_timestamps(q, start);
 	if (start->end_version == NULL)
 		return;
 	end = version_option("endingVersion", start->end_version);
@@ -140,7 +137,7 @@ resolve_end(ScdcQuery *q, const ScdcStartOptions *start)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("endingVersion %s is below startingVersion %s", start->end_version, start->version)));
-	q->end_version = version_text(start->end_inclusive ? end : end - 1);
+	q->end_version = version_text(start->end_inclusive || end == PG_INT64_MIN ? end : end - 1);
 }
 
 /* Waits for the log to be as new as the call, so that "latest" means what the caller takes it for. */
@@ -362,8 +359,8 @@ scdc_tracked_next(ScdcSource *s, const char *after, const char *upto, bool limit
 	/* rows without identity cannot be folded: what is read as a table is the baseline */
 	if (q->as_table && q->nkeys == 0 && stream->baseline && from < stream->base_version)
 		to = Min(to, stream->base_version);
-	if (limited && q->max_versions > 0)
-		to = Min(to, from + q->max_versions);
+	if (limited && q->max_versions > 0 && q->max_versions < to - from)
+		to = from + q->max_versions;
 
 	/* limits in bytes, and columns that change in the middle */
 	scan = scdc_changelog_scan_begin(q->stream_id, from + 1, s->snapshot);
