@@ -10,15 +10,18 @@
  */
 #include "postgres.h"
 
+#include "access/nbtree.h"
 #include "access/relation.h"
 #include "catalog/catalog.h"
 #include "catalog/partition.h"
+#include "catalog/pg_am.h"
 #include "catalog/pg_inherits.h"
 #include "catalog/pg_operator.h"
 #include "commands/defrem.h"
 #include "executor/spi.h"
 #include "foreign/foreign.h"
 #include "miscadmin.h"
+#include "parser/parse_coerce.h"
 #include "parser/parse_func.h"
 #include "parser/parsetree.h"
 #include "partitioning/partbounds.h"
@@ -36,7 +39,9 @@
 #include "jobs/append.h"
 #include "jobs/sink.h"
 #include "jobs/sink_kinds.h"
+#include "log/catalog.h"
 #include "log/schema.h"
+#include "sql/json_row.h"
 
 /* ---------------------------------------------------------------------
  * relations
@@ -130,6 +135,18 @@ is_not_null_key(const ScdcQuery *q, const char *column)
 	return result;
 }
 
+/* A column as CREATE TABLE and ADD COLUMN take it. */
+static char *
+column_sql(Form_pg_attribute att)
+{
+	char	   *sql = psprintf("%s %s", quote_identifier(NameStr(att->attname)),
+							   format_type_with_typemod(att->atttypid, att->atttypmod));
+
+	if (OidIsValid(att->attcollation) && att->attcollation != get_typcollation(att->atttypid))
+		sql = psprintf("%s COLLATE %s", sql, generate_collation_name(att->attcollation));
+	return sql;
+}
+
 /* Makes the sink, with the query's columns; mirrors leave the metadata columns out. */
 static void
 create_sink(ScdcQuery *q, RangeVar *rv, TupleDesc columns)
@@ -151,11 +168,7 @@ create_sink(ScdcQuery *q, RangeVar *rv, TupleDesc columns)
 			ereport(ERROR,
 					(errcode(ERRCODE_INVALID_TABLE_DEFINITION),
 					 errmsg("column \"%s\" has pseudo-type %s", NameStr(att->attname), format_type_be(att->atttypid))));
-		appendStringInfo(&s, "%s%s %s", first ? "" : ", ", quote_identifier(NameStr(att->attname)),
-						 format_type_with_typemod(att->atttypid, att->atttypmod));
-		if (OidIsValid(att->attcollation) && att->attcollation != get_typcollation(att->atttypid))
-			appendStringInfo(&s, " COLLATE %s",
-							 generate_collation_name(att->attcollation));
+		appendStringInfo(&s, "%s%s", first ? "" : ", ", column_sql(att));
 		if (q->apply && is_not_null_key(q, NameStr(att->attname)))
 			appendStringInfoString(&s, " NOT NULL");
 		first = false;
@@ -233,9 +246,30 @@ check_rights(const ScdcQuery *q, Oid relid)
 	}
 }
 
+/*
+ * The value that rows of the source have in a column added after they were
+ * written, and that no event tells of; NULL: none.
+ */
+static char *
+added_value(const ScdcQuery *q, const char *column)
+{
+	Snapshot	snapshot;
+	char	   *value = NULL;
+
+	/* an appended row was without the column, and what another query makes of it nobody knows */
+	if (!q->apply || q->query || q->stream_id == 0)
+		return NULL;
+	snapshot = RegisterSnapshot(GetLatestSnapshot());
+	for (int i = 0; i < q->ncolumns; i++)
+		if (strcmp(q->columns[i].name, column) == 0)
+			value = scdc_missing_read(q->stream_id, q->columns[i].attnum, snapshot);
+	UnregisterSnapshot(snapshot);
+	return value;
+}
+
 /* Columns of the sink that the new ones of the query were missing in. */
 static void
-merge_schema(Oid relid, TupleDesc columns)
+merge_schema(const ScdcQuery *q, Oid relid, TupleDesc columns)
 {
 	Relation	rel = relation_open(relid, AccessShareLock);
 	char	   *name = quote_qualified_identifier(get_namespace_name(RelationGetNamespace(rel)),
@@ -246,10 +280,16 @@ merge_schema(Oid relid, TupleDesc columns)
 	for (int i = 0; i < columns->natts; i++)
 	{
 		Form_pg_attribute att = TupleDescAttr(columns, i);
+		char	   *value;
 
-		if (scdc_sink_find_column(RelationGetDescr(rel), NameStr(att->attname)) < 0 && !is_metadata(NameStr(att->attname)))
-			appendStringInfo(&s, "ALTER TABLE %s ADD COLUMN %s %s;", name, quote_identifier(NameStr(att->attname)),
-							 format_type_with_typemod(att->atttypid, att->atttypmod));
+		if (scdc_sink_find_column(RelationGetDescr(rel), NameStr(att->attname)) >= 0 || is_metadata(NameStr(att->attname)))
+			continue;
+		value = added_value(q, NameStr(att->attname));
+		appendStringInfo(&s, "ALTER TABLE %s ADD COLUMN %s", name, column_sql(att));
+		if (value)
+			appendStringInfo(&s, " DEFAULT %s; ALTER TABLE %s ALTER COLUMN %s DROP DEFAULT", quote_literal_cstr(value),
+							 name, quote_identifier(NameStr(att->attname)));
+		appendStringInfoChar(&s, ';');
 	}
 	relation_close(rel, NoLock);
 	if (s.len > 0)
@@ -295,9 +335,47 @@ check_mirror_query(const ScdcQuery *q, TupleDesc columns)
 				 errhint("sink_mode \"apply\" needs it to tell what to do with a row.")));
 }
 
+/* Are equal values of the type the same to the last byte?  1.0 and 1.00, or 'a' and 'A' of citext, are not. */
+static bool
+equal_is_identical(Oid type, Oid collation)
+{
+	Oid			opclass = GetDefaultOpClass(getBaseType(type), BTREE_AM_OID);
+	Oid			intype;
+	Oid			proc;
+
+	if (!OidIsValid(opclass))
+		return false;
+	intype = get_opclass_input_type(opclass);
+	proc = get_opfamily_proc(get_opclass_family(opclass), intype, intype, BTEQUALIMAGE_PROC);
+	return OidIsValid(proc) && DatumGetBool(OidFunctionCall1Coll(proc, collation, ObjectIdGetDatum(intype)));
+}
+
+/*
+ * Two rows of the source must be two in the sink, and one must be one: an
+ * identity that differs from another, or not, by upper and lower case only,
+ * would be lost or stay for ever.
+ */
+static void
+check_mirror_key(Form_pg_attribute source, Form_pg_attribute sink)
+{
+	bool		same = getBaseType(source->atttypid) == getBaseType(sink->atttypid) &&
+		source->attcollation == sink->attcollation;
+	bool		source_identical = equal_is_identical(source->atttypid, source->attcollation);
+	bool		sink_identical = equal_is_identical(sink->atttypid, sink->attcollation);
+
+	if (same || (source_identical && (sink_identical || TypeCategory(sink->atttypid) != TYPCATEGORY_STRING)))
+		return;
+	ereport(ERROR,
+			(errcode(ERRCODE_DATATYPE_MISMATCH),
+			 errmsg("column \"%s\" of the sink compares in another way than the row identity of the source",
+					NameStr(sink->attname)),
+			 errdetail("It has type %s, the source %s.", format_type_be(sink->atttypid), format_type_be(source->atttypid)),
+			 errhint("sink_mode \"apply\" needs a column of the same type and collation.")));
+}
+
 /* A mirror's rows are found by the source's row identity. */
 static void
-check_mirror(const ScdcQuery *q, Relation sink)
+check_mirror(const ScdcQuery *q, TupleDesc columns, Relation sink)
 {
 	AttrNumber	attnums[INDEX_MAX_KEYS];
 
@@ -310,6 +388,8 @@ check_mirror(const ScdcQuery *q, Relation sink)
 					(errcode(ERRCODE_UNDEFINED_COLUMN),
 					 errmsg("column \"%s\" of the row identity is missing in the sink", q->keys[i]),
 					 errhint("sink_mode \"apply\" finds the sink's rows by it.")));
+		check_mirror_key(TupleDescAttr(columns, scdc_sink_find_column(columns, q->keys[i])),
+						 TupleDescAttr(RelationGetDescr(sink), at));
 		attnums[i] = at + 1;
 	}
 	if (sink->rd_rel->relkind != RELKIND_FOREIGN_TABLE && sink->rd_rel->relkind != RELKIND_VIEW &&
@@ -421,15 +501,22 @@ same_key_sql(const ScdcQuery *q, TupleDesc sink)
 	return s.data;
 }
 
+/* Columns that a row of the sink gets anew if its identity stays: not the identity itself, as far as that is the same. */
 static List *
-without_keys(const ScdcQuery *q, List *columns)
+updated_columns(const ScdcQuery *q, List *columns, TupleDesc sink)
 {
 	List	   *result = NIL;
 	ListCell   *lc;
 
 	foreach(lc, columns)
-		if (!is_key(q, lfirst(lc)))
+	{
+		int			at = scdc_sink_find_column(sink, lfirst(lc));
+		Form_pg_attribute att = at >= 0 ? TupleDescAttr(sink, at) : NULL;
+
+		/* one that the sink does not have is for the parser to complain about */
+		if (att == NULL || !is_key(q, lfirst(lc)) || !equal_is_identical(att->atttypid, att->attcollation))
 			result = lappend(result, lfirst(lc));
+	}
 	return result;
 }
 
@@ -462,7 +549,7 @@ apply_sql(const ScdcQuery *q, const char *text, List *columns, TupleDesc sink, S
 {
 	char	   *rows = last_rows_sql(q, text);
 	char	   *same = same_key_sql(q, sink);
-	List	   *others = without_keys(q, columns);
+	List	   *others = updated_columns(q, columns, sink);
 	StringInfoData s;
 	List	   *result;
 
@@ -699,11 +786,11 @@ scdc_sink_table_check(ScdcQuery *q, const char *text, TupleDesc columns, bool cr
 				(errmsg("sink \"%s\" is unlogged", get_rel_name(relid)),
 				 errdetail("Rows that it loses in a crash are not written again.")));
 	if (q->merge_schema)
-		merge_schema(relid, columns);
+		merge_schema(q, relid, columns);
 
 	sink = relation_open(relid, AccessShareLock);
 	if (q->apply)
-		check_mirror(q, sink);
+		check_mirror(q, columns, sink);
 	foreach(lc, sink_sql(q, text, columns, sink, false))
 		check_command(q, lfirst(lc));
 	relation_close(sink, NoLock);
@@ -774,21 +861,38 @@ static void
 make_partitions(const ScdcQuery *q, const char *text, Oid sink)
 {
 	int			levels = list_length(q->partition_by);
+	int			nestlevel;
 	StringInfoData s;
 	uint64		n;
 	SPITupleTable *table;
 	ListCell   *lc;
 
+	/* as values of the sink's columns; the query's may have got another type since the sink was made */
 	initStringInfo(&s);
 	appendStringInfoString(&s, "SELECT DISTINCT ");
 	foreach(lc, q->partition_by)
-		appendStringInfo(&s, "%sq.%s", foreach_current_index(lc) > 0 ? ", " : "", quote_identifier(lfirst(lc)));
+	{
+		AttrNumber	attnum = get_attnum(sink, lfirst(lc));
+		Oid			type;
+		int32		typmod;
+		Oid			collation;
+
+		if (attnum <= 0)
+			ereport(ERROR,
+					(errcode(ERRCODE_UNDEFINED_COLUMN),
+					 errmsg("column \"%s\" of relation \"%s\" does not exist", (char *) lfirst(lc), get_rel_name(sink))));
+		get_atttypetypmodcoll(sink, attnum, &type, &typmod, &collation);
+		appendStringInfo(&s, "%sCAST(q.%s AS %s)", foreach_current_index(lc) > 0 ? ", " : "", quote_identifier(lfirst(lc)),
+						 format_type_with_typemod(type, typmod));
+	}
 	appendStringInfo(&s, " FROM (%s\n) AS q", text);
 	if (SPI_execute(s.data, false, 0) != SPI_OK_SELECT)
 		elog(ERROR, "unexpected result of a query");
 	n = SPI_processed;
 	table = SPI_tuptable;
 
+	/* a value must be the same when it is read again */
+	nestlevel = scdc_pin_output_settings();
 	for (uint64 i = 0; i < n; i++)
 	{
 		Oid			parent = sink;
@@ -821,6 +925,7 @@ make_partitions(const ScdcQuery *q, const char *text, Oid sink)
 			parent = part;
 		}
 	}
+	AtEOXact_GUC(true, nestlevel);
 	SPI_freetuptable(table);
 }
 
@@ -889,8 +994,8 @@ is_referenced(Relation sink)
 }
 
 /*
- * Rows that exchange values of another unique index of the sink cannot be
- * updated one by one.  If that is what happens, all rows of the batch are
+ * Rows that exchange values of another unique index of the sink, or of an
+ * exclusion constraint, cannot be updated one by one.  If that is what happens, all rows of the batch are
  * taken away first.
  */
 static int64
@@ -913,7 +1018,8 @@ write_mirror(const ScdcQuery *q, const char *text, TupleDesc columns, Relation s
 	PG_CATCH();
 	{
 		MemoryContextSwitchTo(cxt);
-		if (geterrcode() != ERRCODE_UNIQUE_VIOLATION || sink->rd_rel->relkind == RELKIND_VIEW || is_referenced(sink))
+		if ((geterrcode() != ERRCODE_UNIQUE_VIOLATION && geterrcode() != ERRCODE_EXCLUSION_VIOLATION) ||
+			sink->rd_rel->relkind == RELKIND_VIEW || is_referenced(sink))
 			PG_RE_THROW();
 		FlushErrorState();
 		RollbackAndReleaseCurrentSubTransaction();
