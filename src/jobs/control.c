@@ -607,11 +607,18 @@ scdc_control_process_all(const char *name, long timeout)
 	int64		deadline = deadline_after(timeout, 0);
 	ScdcJobSlot *asked_of = NULL;
 	uint64		number = 0;
+	XLogRecPtr	target = scdc_wal_target();
 	char	   *reason;
 
 	check_not_own_start(q);
-	if (q->stream_id != 0)
-		(void) scdc_wait_captured(scdc_wal_target(), timeout == 0 ? -1 : timeout, &reason);
+	/* not longer than the query runs: where that has ended, nobody may be capturing either */
+	while (q->stream_id != 0 && !has_ended(q))
+	{
+		int64		left = deadline == NEVER ? POLL_INTERVAL : deadline - scdc_clock_ms();
+
+		if (scdc_wait_captured(target, Max(Min(left, POLL_INTERVAL), 0), &reason) != SCDC_WAIT_TIMEOUT || left <= 0)
+			break;
+	}
 	for (;;)
 	{
 		ScdcJobSlot *slot = scdc_slot_find(MyDatabaseId, &q->query_id);

@@ -120,10 +120,10 @@ role_problem(Oid role)
 	bool		can_login;
 
 	if (!HeapTupleIsValid(tuple))
-		return "The owner of the query was dropped.";
+		return "the owner of the query was dropped";
 	can_login = ((Form_pg_authid) GETSTRUCT(tuple))->rolcanlogin;
 	ReleaseSysCache(tuple);
-	return can_login ? NULL : "The owner of the query is not permitted to log in any more.";
+	return can_login ? NULL : "the owner of the query is not permitted to log in any more";
 }
 
 static void

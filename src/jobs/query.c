@@ -16,6 +16,7 @@
 #include "utils/fmgrprotos.h"
 #include "utils/rel.h"
 #include "utils/snapmgr.h"
+#include "utils/syscache.h"
 #include "utils/timestamp.h"
 
 #include "jobs/definition.h"
@@ -106,6 +107,14 @@ replace_row(ScdcTable t, const ItemPointerData *tid, Datum *values, bool *isnull
 
 /* ---- queries ---- */
 
+/* What the source is called now; what it was called, if it is no more. */
+static void
+take_current_name(ScdcQuery *q)
+{
+	if (SearchSysCacheExists1(RELOID, ObjectIdGetDatum(q->source_relid)))
+		q->source = DatumGetCString(DirectFunctionCall1(regclassout, ObjectIdGetDatum(q->source_relid)));
+}
+
 enum
 {
 	Q_ID, Q_NAME, Q_OWNER, Q_RELID, Q_STREAM, Q_DEFINITION, Q_CREATED, Q_COLUMNS
@@ -125,6 +134,7 @@ collect_query(Relation rel, HeapTuple tuple, Datum *values, bool *isnull, void *
 	q->created_at = DatumGetTimestampTz(values[Q_CREATED]);
 	q->tid = tuple->t_self;
 	scdc_definition_from_jsonb(q, DatumGetJsonbPCopy(values[Q_DEFINITION]));
+	take_current_name(q);
 	*list = lappend(*list, q);
 	return true;
 }

@@ -7,6 +7,7 @@
  */
 #include "postgres.h"
 
+#include "catalog/pg_proc.h"
 #include "executor/spi.h"
 #include "miscadmin.h"
 #include "parser/parse_func.h"
@@ -49,6 +50,11 @@ function_name(Oid function)
 static void
 check_function(Oid function)
 {
+	if (get_func_prokind(function) != PROKIND_FUNCTION)
+		ereport(ERROR,
+				(errcode(ERRCODE_WRONG_OBJECT_TYPE),
+				 errmsg("\"%s\" is an aggregate or a window function", get_func_name(function)),
+				 errdetail("An ordinary function is needed.")));
 	if (pg_proc_aclcheck(function, GetUserId(), ACL_EXECUTE) != ACLCHECK_OK)
 		aclcheck_error(ACLCHECK_NO_PRIV, OBJECT_FUNCTION, get_func_name(function));
 }
@@ -89,8 +95,33 @@ companion(Oid function, const char *suffix, int nargs, const Oid *argtypes)
 {
 	List	   *names = list_make2(makeString(get_namespace_name(get_func_namespace(function))),
 								   makeString(psprintf("%s%s", get_func_name(function), suffix)));
+	Oid			result = LookupFuncName(names, nargs, argtypes, true);
 
-	return LookupFuncName(names, nargs, argtypes, true);
+	if (OidIsValid(result))
+		check_function(result);
+	return result;
+}
+
+static Oid
+open_of(Oid function)
+{
+	static const Oid argtypes[] = {INT8OID, INT8OID};
+	Oid			result = companion(function, "_open", lengthof(argtypes), argtypes);
+
+	if (OidIsValid(result) && (get_func_rettype(result) != BOOLOID || get_func_retset(result)))
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_FUNCTION_DEFINITION),
+				 errmsg("function %s must return type %s", function_name(result), "boolean"),
+				 errhint("It tells whether the rows of a batch are to be processed.")));
+	return result;
+}
+
+static Oid
+close_of(Oid function)
+{
+	static const Oid argtypes[] = {TEXTOID};
+
+	return companion(function, "_close", lengthof(argtypes), argtypes);
 }
 
 void
@@ -105,6 +136,8 @@ scdc_sink_resolve(ScdcQuery *q)
 
 		function = row_function(q->sink, &argtype);
 		check_function(function);
+		(void) open_of(function);
+		(void) close_of(function);
 		q->sink = function_name(function);
 		return;
 	}
@@ -192,9 +225,8 @@ scdc_sink_function_write_rows(const ScdcQuery *q, const char *text, int64 batch_
 	Oid			argtype;
 	Oid			function = row_function(q->sink, &argtype);
 	Oid			open_types[2] = {INT8OID, INT8OID};
-	Oid			close_types[1] = {TEXTOID};
-	Oid			open_function = companion(function, "_open", 2, open_types);
-	Oid			close_function = companion(function, "_close", 1, close_types);
+	Oid			open_function = open_of(function);
+	Oid			close_function = close_of(function);
 	char	   *call = row_call_sql(q->sink, argtype, scdc_sink_query_columns(text));
 	MemoryContext cxt = CurrentMemoryContext;
 	ResourceOwner owner = CurrentResourceOwner;

@@ -39,6 +39,7 @@ typedef struct Mark
 /* Before all generations, so that each of them is beyond all that is there. */
 static const ScdcStoreKey mark_key = {"!mark", 5};
 
+/* A folder that is there is closed to others, whoever made it. */
 static void
 make_directory(const char *path)
 {
@@ -51,6 +52,10 @@ make_directory(const char *path)
 					(errcode(ERRCODE_WRONG_OBJECT_TYPE),
 					 errmsg("\"%s\" is not a directory", path),
 					 errhint("Check \"streamcdc.state_directory\"; it is never followed through a symbolic link.")));
+		if ((st.st_mode & (S_IRWXG | S_IRWXO)) != 0 && chmod(path, S_IRWXU) < 0)
+			ereport(ERROR,
+					(errcode_for_file_access(),
+					 errmsg("could not set permissions of directory \"%s\": %m", path)));
 		return;
 	}
 	if (mkdir(path, S_IRWXU) < 0 && errno != EEXIST)

@@ -1,0 +1,194 @@
+-- Streaming queries at the edges: the first and last bounds there are, identities that are equal and not the same, sinks and
+-- sources whose columns change.
+
+SET client_min_messages = warning;
+SET TimeZone = 'UTC';
+
+SELECT no_plan();
+
+CREATE FUNCTION pg_temp.done(VARIADIC names text[]) RETURNS void
+LANGUAGE sql AS $$ SELECT stream_process_all_available(n, '60 s') FROM unnest(names) AS n $$;
+
+-- SQLSTATE, message and hint of a command; "none" if it succeeds
+CREATE FUNCTION pg_temp.error_of(command text) RETURNS text
+LANGUAGE plpgsql AS $$
+DECLARE
+	state text;
+	message text;
+	hint text;
+BEGIN
+	EXECUTE command;
+	RETURN 'none';
+EXCEPTION WHEN OTHERS THEN
+	GET STACKED DIAGNOSTICS state = RETURNED_SQLSTATE, message = MESSAGE_TEXT, hint = PG_EXCEPTION_HINT;
+	RETURN concat_ws(' / ', state, message, nullif(hint, ''));
+END $$;
+
+/*
+ * Bounds: nothing is after the last version or infinity, nor before the first or -infinity
+ */
+CREATE TABLE p62_src (id int PRIMARY KEY);
+SELECT stream_track('p62_src');
+INSERT INTO p62_src VALUES (1);							-- version 1
+INSERT INTO p62_src VALUES (2);							-- 2
+CREATE TABLE p62_log (id int, _change_type text, _commit_version bigint, _commit_timestamp timestamptz);
+SELECT stream_register_changelog('p62_log', false, false, false);
+INSERT INTO p62_log VALUES (1, 'insert', -9223372036854775808, '-infinity'), (2, 'insert', 0, '2020-01-01'), (3, 'insert', 9223372036854775807, 'infinity');
+CREATE TABLE p62_read (query text, id int);
+CREATE TEMP TABLE p62_ranges (n int, o jsonb, tracked text, registered text);
+INSERT INTO p62_ranges VALUES
+	(1, '{"startingVersion": 9223372036854775807, "startingBoundInclusive": false}', NULL, NULL),
+	(2, '{"startingVersion": 9223372036854775807}', NULL, '3'),
+	(3, '{"startingVersion": -9223372036854775808, "startingBoundInclusive": false}', '1 2', '2 3'),
+	(4, '{"startingVersion": -9223372036854775808}', '1 2', '1 2 3'),
+	(5, '{"startingVersion": "earliest", "endingVersion": -9223372036854775808, "endingBoundInclusive": false}', NULL, NULL),
+	(6, '{"startingVersion": "earliest", "endingVersion": -9223372036854775808}', NULL, '1'),
+	(7, '{"startingVersion": "earliest", "endingVersion": 9223372036854775807, "endingBoundInclusive": false}', '1 2', '1 2'),
+	(8, '{"startingTimestamp": "infinity", "startingBoundInclusive": false}', NULL, NULL),
+	(9, '{"startingTimestamp": "infinity"}', NULL, '3'),
+	(10, '{"startingTimestamp": "-infinity", "startingBoundInclusive": false}', '1 2', '2 3'),
+	(11, '{"startingTimestamp": "-infinity", "endingTimestamp": "-infinity", "endingBoundInclusive": false}', NULL, NULL),
+	(12, '{"startingTimestamp": "-infinity", "endingTimestamp": "-infinity"}', NULL, '1'),
+	(13, '{"startingTimestamp": "-infinity", "endingTimestamp": "infinity"}', '1 2', '1 2 3');
+SELECT format('SELECT stream_start(''%1$s %2$s'', %1$L, trigger => ''availableNow'', options => %3$L, foreach_batch => ''INSERT INTO p62_read SELECT ''''%1$s %2$s'''', id FROM batch'')', s, n, o)
+FROM p62_ranges, unnest('{p62_src,p62_log}'::text[]) AS s ORDER BY s, n \gexec
+SELECT ok(bool_and(stream_await_termination(query_name, '60 s')), 'all of them end') FROM stream_queries WHERE query_name ~ '^p62_(src|log) ';
+SELECT is((SELECT string_agg(id::text, ' ' ORDER BY id) FROM p62_read WHERE query = 'p62_src ' || n), tracked, 'tracked: ' || o::text) FROM p62_ranges ORDER BY n;
+SELECT is((SELECT string_agg(id::text, ' ' ORDER BY id) FROM p62_read WHERE query = 'p62_log ' || n), registered, 'registered: ' || o::text) FROM p62_ranges ORDER BY n;
+
+-- the largest limit is none
+SELECT stream_start('p62 limit', 'p62_src', sink => 'p62_limited', options => '{"maxVersionsPerTrigger": 9223372036854775807}') \g /dev/null
+SELECT pg_temp.done('p62 limit') \g /dev/null
+INSERT INTO p62_src VALUES (3);
+SELECT pg_temp.done('p62 limit') \g /dev/null
+SELECT results_eq('SELECT id FROM p62_limited ORDER BY id', ARRAY[1, 2, 3], 'the batches after the first one, too');
+
+-- a row without version would be left out for ever
+ALTER SYSTEM SET streamcdc.max_restarts = 0;
+SELECT pg_reload_conf() \g /dev/null
+INSERT INTO p62_log VALUES (4, 'insert', NULL, '2020-01-01');
+SELECT stream_start('p62 null', 'p62_log', sink => 'p62_null', trigger => 'availableNow') \g /dev/null
+SELECT stream_start('p62 null bound', 'p62_log', sink => 'p62_null_bound', options => '{"startingVersion": 0}', trigger => 'availableNow') \g /dev/null
+SELECT throws_ok($$SELECT stream_await_termination('p62 null', '60 s')$$, 'XX001', 'query "p62 null" has failed: _commit_version is null in change log "p62_log"', 'a version that is NULL');
+SELECT stream_await_termination('p62 null bound', '60 s') \g /dev/null
+SELECT results_eq('SELECT id FROM p62_null_bound ORDER BY id', ARRAY[2, 3], 'is in no range');
+
+/*
+ * Mirrors: identities that are equal and not the same
+ */
+CREATE COLLATION p62_folded (provider = icu, locale = 'und-u-ks-level2', deterministic = false);
+CREATE TABLE p62_number (k numeric PRIMARY KEY, v text);
+CREATE TABLE p62_word (k text COLLATE p62_folded PRIMARY KEY, v text);
+CREATE TABLE p62_only (k float8 PRIMARY KEY);
+SELECT stream_track('p62_number');
+SELECT stream_track('p62_word');
+SELECT stream_track('p62_only');
+CREATE TABLE p62_word_behind (LIKE p62_word INCLUDING ALL);
+CREATE VIEW p62_word_view AS SELECT * FROM p62_word_behind;
+SELECT stream_start('p62 number', 'p62_number', sink => 'p62_number_mirror', sink_mode => 'apply') \g /dev/null
+SELECT stream_start('p62 word', 'p62_word', sink => 'p62_word_mirror', sink_mode => 'apply') \g /dev/null
+SELECT stream_start('p62 word net', 'p62_word', sink => 'p62_word_net', sink_mode => 'apply', options => '{"deduplicationMode": "netChanges"}') \g /dev/null
+SELECT stream_start('p62 word view', 'p62_word', sink => 'p62_word_view', sink_mode => 'apply') \g /dev/null
+SELECT stream_start('p62 only', 'p62_only', sink => 'p62_only_mirror', sink_mode => 'apply') \g /dev/null
+INSERT INTO p62_number VALUES (1.0, 'a'), (2, 'b');
+INSERT INTO p62_word VALUES ('Ada', 'a'), ('Ben', 'b');
+INSERT INTO p62_only VALUES ('-0'), (1);
+SELECT pg_temp.done('p62 number', 'p62 word', 'p62 word net', 'p62 word view', 'p62 only') \g /dev/null
+UPDATE p62_number SET k = 1.000 WHERE k = 1;
+UPDATE p62_word SET k = 'ADA' WHERE k = 'ada';
+UPDATE p62_only SET k = 0 WHERE k = 0;
+SELECT pg_temp.done('p62 number', 'p62 word', 'p62 word net', 'p62 word view', 'p62 only') \g /dev/null
+SELECT results_eq('SELECT k::text, v FROM p62_number_mirror ORDER BY k', $$VALUES ('1.000', 'a'), ('2', 'b')$$, 'a number with more digits');
+SELECT results_eq(format('SELECT k COLLATE "C", v FROM %I ORDER BY k', t), $$VALUES ('ADA' COLLATE "C", 'a'), ('Ben', 'b')$$, 'a name in other letters: ' || t)
+FROM unnest('{p62_word_mirror,p62_word_net,p62_word_view}'::text[]) AS t;
+SELECT results_eq('SELECT k::text FROM p62_only_mirror ORDER BY k', ARRAY['0', '1'], 'zero without its sign');
+-- a sink that compares in another way is no mirror
+CREATE TABLE p62_other (k text PRIMARY KEY, v text);
+SELECT is(pg_temp.error_of($$SELECT stream_start('p62 other', 'p62_word', sink => 'p62_other', sink_mode => 'apply')$$),
+		  '42804 / column "k" of the sink compares in another way than the row identity of the source / sink_mode "apply" needs a column of the same type and collation.',
+		  'what is one in the source is two in the sink');
+CREATE TABLE p62_exact (k text PRIMARY KEY, v text);
+SELECT stream_track('p62_exact');
+CREATE TABLE p62_folding (k text COLLATE p62_folded PRIMARY KEY, v text);
+SELECT matches(pg_temp.error_of($$SELECT stream_start('p62 other', 'p62_exact', sink => 'p62_folding', sink_mode => 'apply')$$), '^42804 ', 'and the other way round');
+CREATE TABLE p62_wide (id numeric PRIMARY KEY);
+SELECT stream_start('p62 wide', 'p62_src', sink => 'p62_wide', sink_mode => 'apply') \g /dev/null
+SELECT pg_temp.done('p62 wide') \g /dev/null
+SELECT results_eq('SELECT id::int FROM p62_wide ORDER BY id', ARRAY[1, 2, 3], 'a wider type is one');
+
+-- rows that exchange values of an exclusion constraint
+CREATE TABLE p62_places (id int PRIMARY KEY, place int);
+SELECT stream_track('p62_places');
+CREATE TABLE p62_places_mirror (id int PRIMARY KEY, place int, EXCLUDE (place WITH =));
+SELECT stream_start('p62 places', 'p62_places', sink => 'p62_places_mirror', sink_mode => 'apply') \g /dev/null
+INSERT INTO p62_places VALUES (1, 1), (2, 2);
+SELECT pg_temp.done('p62 places') \g /dev/null
+UPDATE p62_places SET place = 3 - place;
+SELECT pg_temp.done('p62 places') \g /dev/null
+SELECT results_eq('SELECT * FROM p62_places_mirror ORDER BY id', $$VALUES (1, 2), (2, 1)$$, 'an exchange under an exclusion constraint');
+
+-- workers are few
+SELECT stream_stop(query_name) FROM stream_queries WHERE status = 'running' \g /dev/null
+
+/*
+ * mergeSchema: collations, and what rows have in a column that was added without touching them
+ */
+CREATE TABLE p62_grown (id int PRIMARY KEY);
+INSERT INTO p62_grown VALUES (1), (2);
+SELECT stream_track('p62_grown');
+SELECT stream_start('p62 grown', 'p62_grown', sink => 'p62_grown_mirror', sink_mode => 'apply', options => '{"mergeSchema": true}') \g /dev/null
+SELECT stream_start('p62 grown append', 'p62_grown', sink => 'p62_grown_append', options => '{"mergeSchema": true}') \g /dev/null
+SELECT pg_temp.done('p62 grown', 'p62 grown append') \g /dev/null
+ALTER TABLE p62_grown ADD COLUMN "a 'b'" text COLLATE "C" DEFAULT 'it''s', ADD COLUMN n int;
+INSERT INTO p62_grown VALUES (3, 'new', 3);
+UPDATE p62_grown SET n = 1 WHERE id = 1;
+SELECT pg_temp.done('p62 grown', 'p62 grown append') \g /dev/null
+SELECT results_eq('TABLE p62_grown_mirror ORDER BY id', 'TABLE p62_grown ORDER BY id', 'a mirror has the default in rows that were not touched');
+INSERT INTO p62_grown_mirror VALUES (4);
+SELECT results_eq('SELECT "a ''b''" FROM p62_grown_mirror WHERE id = 4', ARRAY[NULL::text], 'but no default of its own');
+SELECT results_eq('SELECT id, "a ''b''" FROM p62_grown_append WHERE _commit_version = 0 ORDER BY id', $$VALUES (1, NULL::text), (2, NULL)$$, 'appended rows stay what they were');
+SELECT is(attcollation::regcollation::text, '"C"', 'the collation comes along: ' || attrelid::regclass)
+FROM pg_attribute WHERE attrelid IN ('p62_grown_mirror'::regclass, 'p62_grown_append'::regclass) AND attname = 'a ''b''';
+
+/*
+ * Partitions of a sink
+ */
+CREATE TABLE p62_kinds (id int PRIMARY KEY, kind int, at timestamptz DEFAULT '2020-01-01 12:00+00', f float8 DEFAULT 0.1::float8 + 0.2);
+SELECT stream_track('p62_kinds');
+INSERT INTO p62_kinds VALUES (1, 1);
+SELECT stream_start('p62 kinds', 'p62_kinds', sink => 'p62_kinds_sink', partition_by => '{kind}', query => 'SELECT id, kind FROM batch') \g /dev/null
+SELECT pg_temp.done('p62 kinds') \g /dev/null
+-- IST is read as another zone than it is printed for; three digits less and the value is another
+SET TimeZone = 'Asia/Kolkata';
+SET DateStyle = 'German';
+SET extra_float_digits = -3;
+SELECT stream_start('p62 shown', 'p62_kinds', sink => 'p62_shown', partition_by => '{at,f}', query => 'SELECT id, at, f FROM batch', trigger => 'availableNow') \g /dev/null
+RESET TimeZone;
+RESET DateStyle;
+RESET extra_float_digits;
+SELECT stream_await_termination('p62 shown', '60 s') \g /dev/null
+SELECT results_eq('SELECT id, at, f FROM p62_shown', 'SELECT id, at, f FROM p62_kinds', 'values are what they are, whatever they look like to who started the query');
+ALTER TABLE p62_kinds ALTER kind TYPE bigint;
+INSERT INTO p62_kinds VALUES (2, 2);
+SELECT throws_like($$SELECT stream_process_all_available('p62 kinds', '60 s')$$, '%columns of source table "p62_kinds" have changed%', 'another type');
+SELECT stream_resume('p62 kinds') \g /dev/null
+SELECT pg_temp.done('p62 kinds') \g /dev/null
+SELECT results_eq('SELECT id, kind FROM p62_kinds_sink ORDER BY id', $$VALUES (1, 1), (2, 2)$$, 'goes on into partitions by the old one');
+
+/*
+ * The source's name
+ */
+ALTER TABLE p62_kinds RENAME TO "p62 Renamed";
+SELECT is(source, '"p62 Renamed"', 'a source that is renamed is shown under its new name') FROM stream_queries WHERE query_name = 'p62 kinds';
+
+/*
+ * foreach: functions that are none
+ */
+CREATE AGGREGATE p62_aggregate(jsonb) (sfunc = jsonb_concat, stype = jsonb);
+SELECT is(pg_temp.error_of($$SELECT stream_start('p62 each', 'p62_src', foreach => 'p62_aggregate')$$), '42809 / "p62_aggregate" is an aggregate or a window function', 'an aggregate');
+CREATE FUNCTION p62_each(r jsonb) RETURNS void LANGUAGE sql AS '';
+CREATE FUNCTION p62_each_open(partition_id bigint, epoch_id bigint) RETURNS text LANGUAGE sql AS 'SELECT ''false''';
+SELECT is(pg_temp.error_of($$SELECT stream_start('p62 each', 'p62_src', foreach => 'p62_each')$$),
+		  '42P13 / function public.p62_each_open must return type boolean / It tells whether the rows of a batch are to be processed.', '_open that says neither true nor false');
+
+SELECT * FROM finish();
