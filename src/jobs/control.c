@@ -39,6 +39,7 @@
 #include "shmem.h"
 
 #define POLL_INTERVAL	100		/* ms */
+#define LEAVING_TIMEOUT	10000	/* ms, for a worker that has nothing to do any more */
 #define DEFAULT_STOP_TIMEOUT	30000	/* ms, where the caller sets no limit */
 
 /* ---------------------------------------------------------------------
@@ -371,10 +372,25 @@ begin_run(const ScdcQuery *q, ScdcRun *before)
 	return run.run_id;
 }
 
+/*
+ * With streamcdc.queries locked, so that nobody else is starting it: a worker
+ * beside a run that is none has ended or was begun by what was rolled back,
+ * and is about to leave.  Only one that this transaction has begun itself, and
+ * rolled back to a savepoint, stays until that ends.
+ */
 static bool
 is_running(const ScdcQuery *q, const ScdcRun *run)
 {
-	return (run && run->status == SCDC_RUN_RUNNING) || scdc_slot_find(MyDatabaseId, &q->query_id) != NULL;
+	int64		deadline = deadline_after(LEAVING_TIMEOUT, -1);
+	ScdcJobSlot *slot;
+
+	if (run && run->status == SCDC_RUN_RUNNING)
+		return true;
+	while ((slot = scdc_slot_find(MyDatabaseId, &q->query_id)) != NULL &&
+		   !TransactionIdIsCurrentTransactionId(slot->starter) && wait_a_moment(slot, deadline))
+		;
+	ConditionVariableCancelSleep();
+	return slot != NULL;
 }
 
 /* The query of that name goes on from where it was; what may change does. */

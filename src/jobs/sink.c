@@ -81,16 +81,53 @@ query_text(const ScdcQuery *q)
 }
 
 static bool
-mentions_batch(Node *node, void *context)
+mentions_batch(Node *node, void *names)
 {
 	if (node == NULL)
 		return false;
 	if (IsA(node, RangeTblEntry))
-		return ((RangeTblEntry *) node)->rtekind == RTE_NAMEDTUPLESTORE &&
-			strcmp(((RangeTblEntry *) node)->enrname, SCDC_BATCH) == 0;
+	{
+		RangeTblEntry *rte = (RangeTblEntry *) node;
+
+		return (rte->rtekind == RTE_NAMEDTUPLESTORE && strcmp(rte->enrname, SCDC_BATCH) == 0) ||
+			(rte->rtekind == RTE_CTE && list_member(names, makeString(rte->ctename)));
+	}
 	if (IsA(node, Query))
-		return query_tree_walker((Query *) node, mentions_batch, context, QTW_EXAMINE_RTES_BEFORE);
-	return expression_tree_walker(node, mentions_batch, context);
+		return query_tree_walker((Query *) node, mentions_batch, names, QTW_EXAMINE_RTES_BEFORE);
+	return expression_tree_walker(node, mentions_batch, names);
+}
+
+/* Adds names of WITH queries that read the batch, or others that do; they are told apart by name only. */
+static bool
+collect_names(Node *node, void *context)
+{
+	List	  **names = context;
+	ListCell   *lc;
+
+	if (node == NULL)
+		return false;
+	if (!IsA(node, Query))
+		return expression_tree_walker(node, collect_names, context);
+	foreach(lc, ((Query *) node)->cteList)
+	{
+		CommonTableExpr *cte = lfirst_node(CommonTableExpr, lc);
+
+		if (mentions_batch(cte->ctequery, *names))
+			*names = list_append_unique(*names, makeString(cte->ctename));
+	}
+	return query_tree_walker((Query *) node, collect_names, context, 0);
+}
+
+/* Is all of a tree of set operations UNION ALL? */
+static bool
+only_adds_up(const Node *tree)
+{
+	const SetOperationStmt *op;
+
+	if (tree == NULL || !IsA(tree, SetOperationStmt))
+		return true;
+	op = (const SetOperationStmt *) tree;
+	return op->op == SETOP_UNION && op->all && only_adds_up(op->larg) && only_adds_up(op->rarg);
 }
 
 /* What a query over a stream may not do: its meaning would be over the whole stream, not over one batch. */
@@ -105,13 +142,13 @@ stateful_part(Query *query)
 		return "window functions";
 	if (query->limitCount || query->limitOffset)
 		return "LIMIT";
-	if (query->setOperations && !((SetOperationStmt *) query->setOperations)->all)
+	if (!only_adds_up(query->setOperations))
 		return "UNION, INTERSECT and EXCEPT";
 	return NULL;
 }
 
 static bool
-refuse_stateful(Node *node, void *context)
+refuse_stateful(Node *node, void *names)
 {
 	if (node == NULL)
 		return false;
@@ -119,15 +156,16 @@ refuse_stateful(Node *node, void *context)
 	{
 		const char *part = stateful_part((Query *) node);
 
-		if (part && mentions_batch(node, NULL))
+		if (part && mentions_batch(node, names))
 			ereport(ERROR,
 					(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
-					 errmsg("%s over \"%s\" are not supported", part, SCDC_BATCH),
+					 errmsg("%s over \"%s\" %s not supported", part, SCDC_BATCH,
+							strcmp(part, "DISTINCT") == 0 || strcmp(part, "LIMIT") == 0 ? "is" : "are"),
 					 errdetail("Their meaning in a stream is over the whole stream, not over one batch."),
 					 errhint("Commands in foreach_batch may do so for each batch.")));
-		return query_tree_walker((Query *) node, refuse_stateful, context, 0);
+		return query_tree_walker((Query *) node, refuse_stateful, names, 0);
 	}
-	return expression_tree_walker(node, refuse_stateful, context);
+	return expression_tree_walker(node, refuse_stateful, names);
 }
 
 /* Its result is used by the names of its columns. */
@@ -149,6 +187,8 @@ scdc_sink_query_columns(const char *text)
 	SPIPlanPtr	plan = SPI_prepare(text, 0, NULL);
 	CachedPlanSource *source;
 	Query	   *query;
+	List	   *names = NIL;
+	int			known;
 
 	if (plan == NULL)
 		elog(ERROR, "SPI_prepare failed: %s", SPI_result_code_string(SPI_result));
@@ -159,7 +199,13 @@ scdc_sink_query_columns(const char *text)
 				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
 				 errmsg("%s not supported in \"query\"", query->rowMarks ? "row locks are" : "commands that change data are"),
 				 errhint("Commands in foreach_batch may do so for each batch.")));
-	refuse_stateful((Node *) query, NULL);
+	/* once more for each step that leads from one to the next */
+	do
+	{
+		known = list_length(names);
+		(void) collect_names((Node *) query, &names);
+	} while (list_length(names) > known);
+	refuse_stateful((Node *) query, names);
 	check_names(source->resultDesc);
 	return CreateTupleDescCopy(source->resultDesc);
 }

@@ -615,6 +615,10 @@ sink_sql(const ScdcQuery *q, const char *text, TupleDesc columns, Relation sink,
 {
 	List	   *written = written_columns(q, columns, RelationGetDescr(sink));
 
+	if (written == NIL)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("the query has no column that can be written into sink \"%s\"", RelationGetRelationName(sink))));
 	if (!q->apply)
 		return list_make1(append_sql(q, text, written));
 	return apply_sql(q, text, written, RelationGetDescr(sink), replace ? SCDC_APPLY_REPLACE :

@@ -179,13 +179,16 @@ SELECT is(pg_temp.start_error(format('query => %L', q)), 'none', q) FROM unnest(
 	'SELECT * FROM batch', 'select id, v from batch where n > 0;', 'SELECT b.id, c.v FROM batch b JOIN p61_src c USING (id) -- end',
 	'SELECT id FROM batch WHERE id IN (SELECT max(id) FROM p61_src)', 'TABLE batch',
 	'SELECT id FROM batch UNION ALL SELECT n FROM batch', 'WITH b AS (SELECT id FROM batch) SELECT * FROM b', 'SELECT id FROM batch ORDER BY id',
-	'SELECT 1 AS one FROM (SELECT count(*) FROM p61_src) AS x, batch'
+	'SELECT 1 AS one FROM (SELECT count(*) FROM p61_src) AS x, batch', 'WITH c AS (SELECT count(*) AS n FROM p61_src), b AS (SELECT id FROM batch) SELECT b.id, c.n FROM b, c',
+	'SELECT id FROM batch UNION ALL (SELECT n FROM batch UNION ALL SELECT n FROM p61_src)'
 ]) AS q;
-SELECT matches(pg_temp.start_error(format('query => %L', q)), '^0A000 .*over "batch" are not supported.*foreach_batch', q) FROM unnest(ARRAY[
+SELECT matches(pg_temp.start_error(format('query => %L', q)), '^0A000 .*over "batch" (is|are) not supported.*foreach_batch', q) FROM unnest(ARRAY[
 	'SELECT count(*) FROM batch', 'SELECT id FROM batch GROUP BY id', 'SELECT DISTINCT id FROM batch', 'SELECT DISTINCT ON (id) id FROM batch',
 	'SELECT id, row_number() OVER () FROM batch', 'SELECT id FROM batch LIMIT 1', 'SELECT id FROM batch OFFSET 1',
 	'SELECT id FROM batch UNION SELECT n FROM batch', 'SELECT id FROM batch EXCEPT SELECT 1', 'SELECT x.c FROM (SELECT count(*) AS c FROM batch) AS x',
 	'SELECT id FROM batch WHERE id = (SELECT max(id) FROM batch)', 'WITH c AS (SELECT sum(id) AS s FROM batch) SELECT s FROM c',
+	'WITH c AS (SELECT id FROM batch), d AS (SELECT count(*) AS n FROM c) SELECT n FROM d', 'WITH c AS (SELECT id FROM batch) SELECT (SELECT max(id) FROM c) AS m FROM p61_src',
+	'SELECT id FROM batch UNION ALL (SELECT id FROM batch UNION SELECT n FROM batch)', 'SELECT id FROM batch INTERSECT ALL SELECT n FROM batch',
 	'SELECT (SELECT count(*) FROM batch) AS c FROM p61_src', 'SELECT id FROM batch HAVING true'
 ]) AS q WHERE q !~ 'HAVING';
 SELECT matches(pg_temp.start_error(format('query => %L', q)), '^22023 / "query" must be one SELECT over "batch"', q) FROM unnest(ARRAY[
@@ -196,6 +199,7 @@ SELECT matches(pg_temp.start_error('query => ''SELEC 1'''), '^42601 ', 'no SQL a
 SELECT matches(pg_temp.start_error('query => ''SELECT nothing FROM batch'''), '^42703 ', 'a column that batch does not have');
 SELECT matches(pg_temp.start_error('query => ''SELECT * FROM p61_nothing, batch'''), '^42P01 ', 'a table that is not there');
 SELECT matches(pg_temp.start_error('query => ''SELECT id FROM batch WHERE id = $1'''), '^42P02 ', 'a parameter');
+SELECT is(pg_temp.start_error('query => ''SELECT FROM batch'''), '22023 / the query has no column that can be written into sink "p61_new"', 'no column');
 SELECT is(pg_temp.start_error('query => ''SELECT id, n AS id FROM batch'''), '42701 / column "id" appears twice in "query"', 'a column twice');
 SELECT matches(pg_temp.start_error('query => ''SELECT id, id FROM batch)) AS q; DROP TABLE p61_sink; --'''), '^42601 ', 'a query that leaves its parentheses');
 
