@@ -14,6 +14,7 @@
 #include "utils/acl.h"
 #include "utils/builtins.h"
 #include "utils/lsyscache.h"
+#include "utils/syscache.h"
 #include "utils/typcache.h"
 #include "utils/varlena.h"
 
@@ -47,9 +48,21 @@ function_name(Oid function)
 	return quote_qualified_identifier(get_namespace_name(get_func_namespace(function)), get_func_name(function));
 }
 
+/*
+ * Whoever owns the function can make it another one at any time, and those
+ * around a batch are found by their names: as with the owner of a sink, a
+ * superuser's query would give the server away (reliability 8.1).
+ */
 static void
-check_function(Oid function)
+check_function(const ScdcQuery *q, Oid function)
 {
+	HeapTuple	tuple = SearchSysCache1(PROCOID, ObjectIdGetDatum(function));
+	Oid			owner;
+
+	if (!HeapTupleIsValid(tuple))
+		elog(ERROR, "cache lookup failed for function %u", function);
+	owner = ((Form_pg_proc) GETSTRUCT(tuple))->proowner;
+	ReleaseSysCache(tuple);
 	if (get_func_prokind(function) != PROKIND_FUNCTION)
 		ereport(ERROR,
 				(errcode(ERRCODE_WRONG_OBJECT_TYPE),
@@ -57,6 +70,12 @@ check_function(Oid function)
 				 errdetail("An ordinary function is needed.")));
 	if (pg_proc_aclcheck(function, GetUserId(), ACL_EXECUTE) != ACLCHECK_OK)
 		aclcheck_error(ACLCHECK_NO_PRIV, OBJECT_FUNCTION, get_func_name(function));
+	if (superuser_arg(q->owner) && !superuser_arg(owner))
+		ereport(ERROR,
+				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
+				 errmsg("function %s does not belong to a superuser", function_name(function)),
+				 errdetail("It would run with the rights of superuser \"%s\".", GetUserNameFromId(q->owner, true)),
+				 errhint("Start the query as role \"%s\".", GetUserNameFromId(owner, true))));
 }
 
 /* The function for single rows: of jsonb or of a composite type. */
@@ -89,24 +108,39 @@ row_function(const char *name, Oid *argtype)
 	return InvalidOid;
 }
 
+/* The function for batches. */
+static Oid
+batch_function(const char *name)
+{
+	static const Oid argtypes[] = {INT8OID, REFCURSOROID};
+	Oid			function = LookupFuncName(textToQualifiedNameList(cstring_to_text(name)), lengthof(argtypes), argtypes, true);
+
+	if (!OidIsValid(function))
+		ereport(ERROR,
+				(errcode(ERRCODE_UNDEFINED_FUNCTION),
+				 errmsg("function %s(bigint, refcursor) does not exist", name),
+				 errhint("\"foreach_batch\" is one or more SQL commands, or names a function (batch_id bigint, batch refcursor).")));
+	return function;
+}
+
 /* A companion of the function in its schema; InvalidOid if there is none. */
 static Oid
-companion(Oid function, const char *suffix, int nargs, const Oid *argtypes)
+companion(const ScdcQuery *q, Oid function, const char *suffix, int nargs, const Oid *argtypes)
 {
 	List	   *names = list_make2(makeString(get_namespace_name(get_func_namespace(function))),
 								   makeString(psprintf("%s%s", get_func_name(function), suffix)));
 	Oid			result = LookupFuncName(names, nargs, argtypes, true);
 
 	if (OidIsValid(result))
-		check_function(result);
+		check_function(q, result);
 	return result;
 }
 
 static Oid
-open_of(Oid function)
+open_of(const ScdcQuery *q, Oid function)
 {
 	static const Oid argtypes[] = {INT8OID, INT8OID};
-	Oid			result = companion(function, "_open", lengthof(argtypes), argtypes);
+	Oid			result = companion(q, function, "_open", lengthof(argtypes), argtypes);
 
 	if (OidIsValid(result) && (get_func_rettype(result) != BOOLOID || get_func_retset(result)))
 		ereport(ERROR,
@@ -117,17 +151,16 @@ open_of(Oid function)
 }
 
 static Oid
-close_of(Oid function)
+close_of(const ScdcQuery *q, Oid function)
 {
 	static const Oid argtypes[] = {TEXTOID};
 
-	return companion(function, "_close", lengthof(argtypes), argtypes);
+	return companion(q, function, "_close", lengthof(argtypes), argtypes);
 }
 
 void
 scdc_sink_resolve(ScdcQuery *q)
 {
-	Oid			argtypes[2] = {INT8OID, REFCURSOROID};
 	Oid			function;
 
 	if (q->sink_kind == SCDC_SINK_FOREACH)
@@ -135,21 +168,16 @@ scdc_sink_resolve(ScdcQuery *q)
 		Oid			argtype;
 
 		function = row_function(q->sink, &argtype);
-		check_function(function);
-		(void) open_of(function);
-		(void) close_of(function);
+		check_function(q, function);
+		(void) open_of(q, function);
+		(void) close_of(q, function);
 		q->sink = function_name(function);
 		return;
 	}
 	if (q->sink_kind != SCDC_SINK_BATCH_SQL || !looks_like_name(q->sink))
 		return;
-	function = LookupFuncName(textToQualifiedNameList(cstring_to_text(q->sink)), 2, argtypes, true);
-	if (!OidIsValid(function))
-		ereport(ERROR,
-				(errcode(ERRCODE_UNDEFINED_FUNCTION),
-				 errmsg("function %s(bigint, refcursor) does not exist", q->sink),
-				 errhint("\"foreach_batch\" is one or more SQL commands, or names a function (batch_id bigint, batch refcursor).")));
-	check_function(function);
+	function = batch_function(q->sink);
+	check_function(q, function);
 	q->sink_kind = SCDC_SINK_BATCH_FUNCTION;
 	q->sink = function_name(function);
 }
@@ -168,6 +196,7 @@ scdc_sink_function_write_batch(const ScdcQuery *q, const char *text, int64 batch
 
 	if (portal == NULL)
 		elog(ERROR, "could not open a cursor: %s", SPI_result_code_string(SPI_result));
+	check_function(q, batch_function(q->sink));
 	if (SPI_execute_with_args(psprintf("SELECT %s($1, $2)", q->sink), 2, types, values, NULL, false, 0) < 0)
 		elog(ERROR, "SPI_execute_with_args failed");
 	portal = SPI_cursor_find("batch");
@@ -225,13 +254,14 @@ scdc_sink_function_write_rows(const ScdcQuery *q, const char *text, int64 batch_
 	Oid			argtype;
 	Oid			function = row_function(q->sink, &argtype);
 	Oid			open_types[2] = {INT8OID, INT8OID};
-	Oid			open_function = open_of(function);
-	Oid			close_function = close_of(function);
+	Oid			open_function = open_of(q, function);
+	Oid			close_function = close_of(q, function);
 	char	   *call = row_call_sql(q->sink, argtype, scdc_sink_query_columns(text));
 	MemoryContext cxt = CurrentMemoryContext;
 	ResourceOwner owner = CurrentResourceOwner;
 	bool		process = true;
 
+	check_function(q, function);
 	if (OidIsValid(open_function))
 	{
 		Datum		values[2] = {Int64GetDatum(0), Int64GetDatum(batch_id)};

@@ -301,6 +301,17 @@ ALTER TABLE p61_theirs OWNER TO p61_owner;
 SELECT is(pg_temp.start_error('sink => ''p61_theirs'''),
 		  format('42501 / sink "p61_theirs" does not belong to a superuser / Its owner''s triggers and defaults would run with the rights of superuser "%s". / Start the query as role "p61_owner".', current_user),
 		  'a superuser''s query does not write into somebody else''s table');
+CREATE FUNCTION p61_their_row(row_data jsonb) RETURNS void LANGUAGE sql AS '';
+CREATE FUNCTION p61_their_batch(batch_id bigint, batch refcursor) RETURNS void LANGUAGE sql AS '';
+CREATE FUNCTION p61_row_close(error text) RETURNS void LANGUAGE sql AS '';
+ALTER FUNCTION p61_their_row OWNER TO p61_owner;
+ALTER FUNCTION p61_their_batch OWNER TO p61_owner;
+ALTER FUNCTION p61_row_close OWNER TO p61_owner;
+SELECT is(pg_temp.start_error(a), format('42501 / function public.%s does not belong to a superuser / It would run with the rights of superuser "%s". / Start the query as role "p61_owner".', f, current_user),
+		  'nor calls somebody else''s function: ' || f)
+FROM (VALUES ('foreach => ''p61_their_row''', 'p61_their_row'), ('foreach_batch => ''p61_their_batch''', 'p61_their_batch'), ('foreach => ''p61_row''', 'p61_row_close')) AS w(a, f);
+SELECT is(pg_temp.start_error('foreach => ''p61_their_row''', 'p61_owner'), 'none', 'who owns it may');
+DROP FUNCTION p61_row_close;
 CREATE TABLE p61_secret (id int PRIMARY KEY, v text);
 ALTER TABLE p61_secret OWNER TO p61_nobody;
 GRANT SELECT ON p61_secret TO p61_owner;

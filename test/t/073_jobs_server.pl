@@ -106,6 +106,10 @@ my $oid = sql($node, "SELECT oid FROM pg_database WHERE datname = 'db'");
 ok(-d "$state/$oid", 'the database has state');
 is((stat("$state"))[2] & 0777, 0700, 'in a directory of mode 0700');
 is((stat("$state/$oid"))[2] & 0777, 0700, 'and so below');
+chmod(0755, $state, "$state/$oid") == 2 or die "could not change the mode of $state";
+sql($node, "SELECT stream_stop('q'); SELECT stream_resume('q')", 'db');
+done('q', 'db');
+is((stat($_))[2] & 0777, 0700, 'which is closed again') for $state, "$state/$oid";
 $node->safe_psql('postgres', 'ALTER DATABASE db RENAME TO db2');
 sql($node, 'DELETE FROM src WHERE id <= 10', 'db2');
 done('q', 'db2');
@@ -116,6 +120,7 @@ query_is('q', 'running', 'CREATE DATABASE TEMPLATE: the query of the template go
 is(sql($node, 'SELECT query_name, status FROM stream_queries', 'copy'), 'q|stopped', 'that of the copy is stopped');
 sql($node, "INSERT INTO src VALUES (-1, 'in the copy')", 'copy');
 fails_with($node, "SELECT stream_resume('q')", '55000', qr/nothing is captured of source table "src".*is a copy.*stream_track\('src'\)/s, 'and cannot go on, since nothing is captured', db => 'copy');
+fails_with($node, "SELECT stream_process_all_available('q')", '55000', qr/query "q" is not running/, 'nor does anybody wait for it', db => 'copy');
 sql($node, "SELECT stream_drop('q')", 'copy');
 is(sql($node, 'SELECT count(*) FROM stream_queries', 'copy'), 0, 'but can be dropped');
 query_is('q', 'running', 'the template\'s is another', db => 'db2');
