@@ -79,6 +79,17 @@ not_retained(const ScdcTarget *target, int64 version)
 			 errhint("Start with startingVersion \"earliest\" or \"latest\".")));
 }
 
+/* The last version before a timestamp, as far as the log goes now. */
+static int64
+version_before(int64 stream_id, TimestampTz timestamp, Snapshot snapshot)
+{
+	int64		version;
+
+	if (timestamp == DT_NOBEGIN || !scdc_changelog_version_at(stream_id, timestamp - 1, snapshot, &version))
+		return PG_INT64_MIN;
+	return version;
+}
+
 /* The offset before the first version to read. */
 static int64
 resolve_start(const ScdcQuery *q, const ScdcTarget *target, const ScdcStartOptions *start, Snapshot snapshot)
@@ -115,7 +126,8 @@ resolve_start(const ScdcQuery *q, const ScdcTarget *target, const ScdcStartOptio
 						 errmsg("changes of table \"%s\" at the startingTimestamp are not retained", target->name),
 						 errdetail("The oldest version is " INT64_FORMAT ".", oldest),
 						 errhint("Start with startingVersion \"earliest\" or \"latest\".")));
-			return oldest - 1;
+			/* what is yet to be captured may be before it, too, and is left out when it is read */
+			return Max(version_before(stream->stream_id, start->timestamp, snapshot), oldest - 1);
 	}
 	return oldest - 1;
 }
@@ -327,9 +339,7 @@ scdc_tracked_next(ScdcSource *s, const char *after, const char *upto, bool limit
 				  "Drop the query with stream_drop, and start it anew.");
 
 	has_newest = scdc_changelog_last(q->stream_id, s->snapshot, &newest);
-	if (q->start_timestamp != DT_NOBEGIN &&
-		scdc_changelog_version_at(q->stream_id, q->start_timestamp - 1, s->snapshot, &version))
-		from = Max(from, version);
+	from = Max(from, version_before(q->stream_id, q->start_timestamp, s->snapshot));
 	if (upto)
 		to = version_of(upto);
 	if (q->end_version)
@@ -359,6 +369,9 @@ scdc_tracked_next(ScdcSource *s, const char *after, const char *upto, bool limit
 	/* rows without identity cannot be folded: what is read as a table is the baseline */
 	if (q->as_table && q->nkeys == 0 && stream->baseline && from < stream->base_version)
 		to = Min(to, stream->base_version);
+	/* the table as it is comes in one piece: version by version it could not be folded */
+	if (q->as_table && from < oldest_version(stream))
+		limited = false;
 	if (limited && q->max_versions > 0 && q->max_versions < to - from)
 		to = from + q->max_versions;
 
@@ -532,6 +545,7 @@ scdc_tracked_read(ScdcSource *s, const ScdcBatch *batch, ScdcFlow *flow)
 	for (int i = 0; i < q->ncolumns; i++)
 		columns[i] = q->columns[i].attnum;
 	r.read.target = s->target;
+	r.read.by_identity = q->mode == SCDC_DEDUP_NET_CHANGES || q->apply;
 	r.read.snapshot = s->snapshot;
 	r.schemas = scdc_row_schemas_create(s->target->stream, s->snapshot);
 	r.typed = scdc_typed_rows_create_columns(scdc_source_visible_columns(q), columns,
@@ -539,7 +553,8 @@ scdc_tracked_read(ScdcSource *s, const ScdcBatch *batch, ScdcFlow *flow)
 	r.values = palloc0(s->work->desc->natts * sizeof(Datum));
 	r.isnull = palloc0(s->work->desc->natts * sizeof(bool));
 	r.row_cxt = AllocSetContextCreate(CurrentMemoryContext, "streamcdc source row", ALLOCSET_DEFAULT_SIZES);
-	r.range.first = batch->start_offset ? version_of(batch->start_offset) + 1 : PG_INT64_MIN;
+	r.range.first = Max(batch->start_offset ? version_of(batch->start_offset) : PG_INT64_MIN,
+						version_before(q->stream_id, q->start_timestamp, s->snapshot)) + 1;
 	r.range.last = version_of(batch->end_offset);
 
 	nestlevel = scdc_pin_input_settings();

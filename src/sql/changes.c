@@ -236,7 +236,7 @@ collapse_event(ScdcChangeReader *r)
 static void
 check_identity(const ScdcChangeReader *r, const ScdcRowSchema *schema, int64 version)
 {
-	if (schema->nkeys == 0 && (r->compute_updates || r->mode == SCDC_DEDUP_NET_CHANGES))
+	if (schema->nkeys == 0 && (r->compute_updates || r->mode == SCDC_DEDUP_NET_CHANGES || r->read->by_identity))
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_OBJECT_DEFINITION),
 				 errmsg("table \"%s\" has no row identity in version " INT64_FORMAT,

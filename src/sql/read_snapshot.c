@@ -310,6 +310,7 @@ scdc_read_begin(ScdcRead *read, const char *name, Oid relid)
 	Snapshot	snapshot;
 
 	scdc_require_preload();
+	read->by_identity = false;
 
 	if (IsolationUsesXactSnapshot() || RecoveryInProgress())
 	{

@@ -18,6 +18,7 @@ typedef struct ScdcRead
 {
 	ScdcTarget *target;			/* the stream as the snapshot shows it */
 	Snapshot	snapshot;		/* registered until scdc_read_end */
+	bool		by_identity;	/* versions without row identity are refused in any mode */
 } ScdcRead;
 
 /*

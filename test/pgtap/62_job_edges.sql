@@ -74,6 +74,52 @@ SELECT stream_await_termination('p62 null bound', '60 s') \g /dev/null
 SELECT results_eq('SELECT id FROM p62_null_bound ORDER BY id', ARRAY[2, 3], 'is in no range');
 
 /*
+ * A start in the middle by time; the table as it is, however small the limit
+ */
+CREATE TABLE p62_facts (id int PRIMARY KEY, v text);
+INSERT INTO p62_facts VALUES (1, 'a');					-- version 0
+SELECT stream_track('p62_facts');
+SELECT stream_sync() \g /dev/null
+UPDATE p62_facts SET v = 'b';							-- 1
+INSERT INTO p62_facts VALUES (2, 'c');					-- 2
+INSERT INTO p62_facts VALUES (3, 'd');					-- 3
+SELECT stream_sync() \g /dev/null
+SELECT _commit_timestamp AS second FROM stream_versions('p62_facts') WHERE _commit_version = 2 \gset
+SELECT format('SELECT stream_start(%1$L, ''p62_facts'', trigger => ''availableNow'', format => %2$L, options => %3$L, foreach_batch => ''INSERT INTO p62_read SELECT ''%1$L'', id FROM batch'')', q, f, o)
+FROM (VALUES ('p62 from', 'changes', format('{"startingTimestamp": "%s"}', :'second')), ('p62 after', 'changes', format('{"startingTimestamp": "%s", "startingBoundInclusive": false}', :'second')),
+	('p62 to', 'changes', format('{"startingTimestamp": "%1$s", "endingTimestamp": "%1$s"}', :'second')), ('p62 table from', 'table', format('{"startingTimestamp": "%s"}', :'second')),
+	('p62 table', 'table', '{"maxVersionsPerTrigger": 1}')) AS w(q, f, o) \gexec
+SELECT ok(bool_and(stream_await_termination(q, '60 s')), 'all end') FROM unnest('{p62 from,p62 after,p62 to,p62 table from,p62 table}'::text[]) AS q;
+SELECT is((SELECT string_agg(id::text, ' ' ORDER BY id) FROM p62_read WHERE query = q), ids, q)
+FROM (VALUES ('p62 from', '2 3'), ('p62 after', '3'), ('p62 to', '2'), ('p62 table from', '2 3'), ('p62 table', '1 2 3')) AS w(q, ids);
+SELECT is(start_version, 2::bigint, 'the version that it starts with') FROM stream_queries WHERE query_name = 'p62 from';
+-- a start that is yet to come
+SELECT stream_start('p62 future', 'p62_facts', options => '{"startingTimestamp": "infinity"}', sink => 'p62_future') \g /dev/null
+INSERT INTO p62_facts VALUES (4, 'e');
+SELECT pg_temp.done('p62 future') \g /dev/null
+SELECT is_empty('TABLE p62_future', 'what is before the start is left out, though it was captured later');
+SELECT stream_stop('p62 future');
+
+/*
+ * An identity that is lost: what needs one stops, rather than taking two rows for one
+ */
+CREATE TABLE p62_lost (id int NOT NULL, v text);
+CREATE UNIQUE INDEX p62_lost_id ON p62_lost (id);
+SELECT stream_track('p62_lost', identity_columns => '{id}');
+SELECT stream_start('p62 lost net', 'p62_lost', sink => 'p62_lost_net', options => '{"deduplicationMode": "netChanges"}') \g /dev/null
+SELECT stream_start('p62 lost mirror', 'p62_lost', sink => 'p62_lost_mirror', sink_mode => 'apply') \g /dev/null
+SELECT stream_start('p62 lost', 'p62_lost', sink => 'p62_lost_rows') \g /dev/null
+INSERT INTO p62_lost VALUES (1, 'a');					-- version 1
+SELECT pg_temp.done('p62 lost net', 'p62 lost mirror', 'p62 lost') \g /dev/null
+DROP INDEX p62_lost_id;
+INSERT INTO p62_lost VALUES (1, 'b');					-- 2
+SELECT pg_temp.done('p62 lost') \g /dev/null
+SELECT throws_ok(format('SELECT stream_await_termination(%L, ''60 s'')', q), '42P17', format('query "%s" has failed: table "p62_lost" has no row identity in version 2 (Error condition: INVALID_CHANGELOG_SCHEMA.MISSING_ROW_ID.)', q), q)
+FROM unnest('{p62 lost net,p62 lost mirror}'::text[]) AS q;
+SELECT results_eq('SELECT v FROM p62_lost_mirror', ARRAY['a'], 'the mirror is that of the version before');
+SELECT results_eq('SELECT v FROM p62_lost_rows ORDER BY v', ARRAY['a', 'b'], 'events go on');
+
+/*
  * Mirrors: identities that are equal and not the same
  */
 CREATE COLLATION p62_folded (provider = icu, locale = 'und-u-ks-level2', deterministic = false);
