@@ -93,6 +93,8 @@ notify(const char *event, int64 batch_id)
 {
 	StringInfoData s;
 
+	/* whose memory goes with it */
+	StartTransactionCommand();
 	initStringInfo(&s);
 	appendStringInfo(&s, "{\"event\": \"%s\", \"id\": \"%s\", \"runId\": \"%s\", \"name\": ", event,
 					 scdc_uuid_text(&job.query->query_id), scdc_uuid_text(&job.run_id));
@@ -101,11 +103,9 @@ notify(const char *event, int64 batch_id)
 		appendStringInfo(&s, ", \"batchId\": " INT64_FORMAT, batch_id);
 	appendStringInfo(&s, ", \"timestamp\": \"%s\"}", scdc_progress_time(GetCurrentTimestamp()));
 
-	StartTransactionCommand();
 	(void) set_config_option("synchronous_commit", "off", PGC_USERSET, PGC_S_SESSION, GUC_ACTION_LOCAL, true, 0, false);
 	Async_Notify("streamcdc", s.data);
 	CommitTransactionCommand();
-	pfree(s.data);
 }
 
 static void

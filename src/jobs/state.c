@@ -210,6 +210,9 @@ scdc_state_first_to_redo(ScdcState *state, const ScdcQuery *q, List *progress)
 void
 scdc_state_mark(ScdcState *state, const ScdcQuery *q, int64 batch_id, int64 token, int64 rows, uint32 crc)
 {
+	/* no transaction is left whose end would clean up */
+	MemoryContext cxt = AllocSetContextCreate(CurrentMemoryContext, "streamcdc state mark", ALLOCSET_DEFAULT_SIZES);
+	MemoryContext old = MemoryContextSwitchTo(cxt);
 	Mark		mark;
 
 	memset(&mark, 0, sizeof(mark));
@@ -230,6 +233,8 @@ scdc_state_mark(ScdcState *state, const ScdcQuery *q, int64 batch_id, int64 toke
 	state->batch_id = batch_id;
 	state->rows = rows;
 	state->crc = crc;
+	MemoryContextSwitchTo(old);
+	MemoryContextDelete(cxt);
 }
 
 void
