@@ -406,6 +406,34 @@ all_done('w');
 isnt(pid_of('w'), $first, 'after pg_terminate_backend another worker goes on');
 same_rows('src', 'w_sink', 'id, v', 'from where it was');
 
+# ---- memory ----
+
+# Bytes that a query's worker has in what lives as long as it does.
+sub kept_by
+{
+	my ($query) = @_;
+	my $pid = pid_of($query);
+	my $offset = -s $node->logfile;
+	sql($node, "SELECT pg_log_backend_memory_contexts($pid)");
+	$node->wait_for_log(qr/\[$pid\].*Grand total/, $offset);
+	return slurp_file($node->logfile, $offset) =~ /\[$pid\].*level: 0; TopMemoryContext: .* (\d+) used/ ? $1 : die 'no memory contexts in the log';
+}
+
+my $batches = q{DO $$ BEGIN FOR i IN 1 .. 100 LOOP UPDATE kept_src SET n = n + 1 WHERE id = i % 2; COMMIT; END LOOP; END $$};
+sql($node, q{CREATE TABLE kept_src (id int PRIMARY KEY, n int); INSERT INTO kept_src VALUES (0, 0), (1, 0); SELECT stream_track('kept_src');
+SELECT stream_start('kept raw', 'kept_src', sink => 'kept_raw', options => '{"deduplicationMode": "none", "maxVersionsPerTrigger": 1}');
+SELECT stream_start('kept state', 'kept_src', sink => 'kept_state', options => '{"emission": "watermark", "stateStoreProvider": "memory", "maxVersionsPerTrigger": 1}')});
+for my $query ('kept raw', 'kept state')
+{
+	sql($node, $batches);
+	all_done($query);
+	my $before = kept_by($query);
+	sql($node, $batches);
+	all_done($query);
+	cmp_ok(kept_by($query) - $before, '<', 100 * 100, "$query: a batch leaves less than a hundred bytes");
+}
+sql($node, "SELECT stream_drop(query_name) FROM stream_queries WHERE query_name LIKE 'kept%'");
+
 # one that dies each time it tries
 sql($node, "SELECT stream_start('mortal', 'src', foreach_batch => 'SELECT pg_terminate_backend(pg_backend_pid())')");
 query_is('mortal', 'failed', 'a worker that dies again and again', error => 'has died too often');
