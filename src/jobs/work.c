@@ -118,7 +118,7 @@ const ScdcWorkRow *
 scdc_work_form(ScdcWork *work, ScdcWorkBuffer *buffer, const Datum *values, const bool *isnull, int64 seq)
 {
 	TupleDesc	desc = work->desc;
-	bool		has_nulls = memchr(isnull, true, desc->natts) != NULL;
+	bool		has_nulls = memchr(isnull, 1, desc->natts) != NULL;
 	Size		data_len = heap_compute_data_size(desc, unconstify(Datum *, values), unconstify(bool *, isnull));
 	Size		offset = MAXALIGN(SizeofMinimalTupleHeader + (has_nulls ? BITMAPLEN(desc->natts) : 0));
 	Size		size = SCDC_WORK_TUPLE + offset + data_len;

@@ -65,6 +65,8 @@ must_be_owner(Oid relid)
 		aclcheck_error(ACLCHECK_NOT_OWNER, get_relkind_objtype(get_rel_relkind(relid)), get_rel_name(relid));
 }
 
+static void not_tracked(Oid relid, const char *name) pg_attribute_noreturn();
+
 static void
 not_tracked(Oid relid, const char *name)
 {
