@@ -300,7 +300,7 @@ scdc_batch_run(ScdcJob *job)
 	scdc_debug_point("job-before-sink");
 
 	if (flow.output_rows > 0 || q->sink_kind == SCDC_SINK_TABLE)
-		scdc_sink_check(q, desc, false);
+		scdc_sink_check_again(q, desc, &job->check);
 	durations.query_planning = elapsed_ms(&time);
 	in.output_rows = scdc_sink_write(q, desc, rows, flow.output_rows, batch->batch_id);
 	tuplestore_end(rows);

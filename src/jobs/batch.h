@@ -10,6 +10,7 @@
 #define SCDC_BATCH_H
 
 #include "jobs/query.h"
+#include "jobs/sink.h"
 #include "jobs/state.h"
 
 /* What a job worker knows of its query between batches; lives as long as the worker. */
@@ -22,6 +23,7 @@ typedef struct ScdcJob
 	bool		state_broken;	/* it has to be thrown away first */
 	char	   *upto;			/* trigger availableNow: the end that was fixed at start; NULL: none there was */
 	bool		upto_fixed;
+	ScdcSinkCheck check;		/* of a batch that was done */
 	MemoryContext context;
 	MemoryContext query_cxt;	/* the query's, below it; NULL: none yet */
 } ScdcJob;

@@ -468,6 +468,7 @@ recover(ErrorData *e, int *failures)
 		proc_exit(0);
 	}
 	job.state_ready = false;
+	scdc_sink_forget_check(&job.check); /* what it did to the sink may be undone */
 	if (job.state.store)
 	{
 		job.state_broken |= scdc_store_is_broken(job.state.store);

@@ -12,7 +12,11 @@
 #include "executor/spi.h"
 #include "miscadmin.h"
 #include "nodes/nodeFuncs.h"
+#include "storage/lmgr.h"
+#include "storage/sinval.h"
 #include "utils/builtins.h"
+#include "utils/inval.h"
+#include "utils/memutils.h"
 
 #include "jobs/sink.h"
 #include "jobs/sink_kinds.h"
@@ -253,7 +257,7 @@ check_commands(const ScdcQuery *q)
 	}
 }
 
-void
+List *
 scdc_sink_check(ScdcQuery *q, TupleDesc batch, bool create)
 {
 	MemoryContext cxt = CurrentMemoryContext;
@@ -264,13 +268,14 @@ scdc_sink_check(ScdcQuery *q, TupleDesc batch, bool create)
 	char	   *sink;
 	char	   *progress_table;
 	List	   *partition_by;
+	List	   *targets = NIL;
 
 	connect(batch, nothing, 0);
 	columns = scdc_sink_query_columns(text);
 	switch (q->sink_kind)
 	{
 		case SCDC_SINK_TABLE:
-			scdc_sink_table_check(q, text, columns, create);
+			targets = scdc_sink_table_check(q, text, columns, create);
 			break;
 		case SCDC_SINK_BATCH_SQL:
 			check_commands(q);
@@ -282,12 +287,53 @@ scdc_sink_check(ScdcQuery *q, TupleDesc batch, bool create)
 	sink = MemoryContextStrdup(cxt, q->sink);
 	progress_table = q->progress_table ? MemoryContextStrdup(cxt, q->progress_table) : NULL;
 	partition_by = q->partition_by;
+	MemoryContextSwitchTo(cxt);
+	targets = list_copy(targets);
 	SPI_finish();
 	q->sink = sink;
 	q->progress_table = progress_table;
 	q->partition_by = partition_by;
 	AtEOXact_GUC(true, nestlevel);
 	tuplestore_end(nothing);
+	return targets;
+}
+
+/*
+ * What a check depends on is in the catalogs, and whoever changes them sends
+ * messages.  With the locks on what is written into they have all arrived; to
+ * ask what they are about would be more work than it saves.
+ */
+void
+scdc_sink_check_again(ScdcQuery *q, TupleDesc batch, ScdcSinkCheck *last)
+{
+	uint64		messages;
+	List	   *targets;
+	MemoryContext old;
+	ListCell   *lc;
+
+	foreach(lc, last->targets)
+		LockRelationOid(lfirst_oid(lc), AccessShareLock);
+	AcceptInvalidationMessages();
+	messages = SharedInvalidMessageCounter;
+	if (last->context && last->messages == messages && equalTupleDescs(last->batch, batch))
+		return;
+
+	scdc_sink_forget_check(last);
+	targets = scdc_sink_check(q, batch, false);
+	last->context = AllocSetContextCreate(TopMemoryContext, "streamcdc checked sink", ALLOCSET_SMALL_SIZES);
+	old = MemoryContextSwitchTo(last->context);
+	last->batch = CreateTupleDescCopy(batch);
+	last->targets = list_copy(targets);
+	last->messages = messages;
+	MemoryContextSwitchTo(old);
+}
+
+void
+scdc_sink_forget_check(ScdcSinkCheck *last)
+{
+	if (last->context)
+		MemoryContextDelete(last->context);
+	memset(last, 0, sizeof(*last));
 }
 
 /* ---------------------------------------------------------------------

@@ -20,9 +20,23 @@
  * Checks query and sink against what "batch" looks like, at stream_start and
  * before each batch; with create, a sink that is missing is made, and the
  * query's sink is replaced by its qualified name.  Raises 42P01, 42703, 42804,
- * 42501, 42P10, 0A000 as stream_start does.
+ * 42501, 42P10, 0A000 as stream_start does.  Returns the OIDs of what is
+ * written into; they are locked.
  */
-extern void scdc_sink_check(ScdcQuery *query, TupleDesc batch, bool create);
+extern List *scdc_sink_check(ScdcQuery *query, TupleDesc batch, bool create);
+
+/* A check that was passed; zeroed: none. */
+typedef struct ScdcSinkCheck
+{
+	MemoryContext context;		/* of what follows; NULL: no check */
+	TupleDesc	batch;
+	List	   *targets;
+	uint64		messages;		/* that had come when it began */
+} ScdcSinkCheck;
+
+/* For one query's batches: checks it unless that was done, and nothing in the catalogs has changed since. */
+extern void scdc_sink_check_again(ScdcQuery *query, TupleDesc batch, ScdcSinkCheck *last);
+extern void scdc_sink_forget_check(ScdcSinkCheck *last);
 
 /* Tells foreach_batch's SQL from a function's name; sets the query's sink_kind and sink. */
 extern void scdc_sink_resolve(ScdcQuery *query);

@@ -25,8 +25,8 @@ extern TupleDesc scdc_sink_query_columns(const char *text);
 /* Index of a column, -1 if there is none. */
 extern int	scdc_sink_find_column(TupleDesc desc, const char *name);
 
-/* As scdc_sink_check and scdc_sink_write; write returns the number of rows. */
-extern void scdc_sink_table_check(ScdcQuery *query, const char *text, TupleDesc columns, bool create);
+/* As scdc_sink_check and scdc_sink_write; check returns the OIDs of what is written into, write the number of rows. */
+extern List *scdc_sink_table_check(ScdcQuery *query, const char *text, TupleDesc columns, bool create);
 extern int64 scdc_sink_table_write(const ScdcQuery *query, const char *text);
 
 /* Was this batch written to the other server before, and only our side of it lost?  To be noted after it is written. */

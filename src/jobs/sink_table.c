@@ -674,13 +674,14 @@ check_sink_owner(const ScdcQuery *q, Oid relid)
 				 errhint("Start the query as role \"%s\".", GetUserNameFromId(owner, true))));
 }
 
-/* What holds for all that a command writes into: the sink, its parts, and the table behind it if it is a view. */
-static void
+/* What holds for all that a command writes into: the sink, its parts, and the table behind it if it is a view.  Returns them. */
+static List *
 check_target(const ScdcQuery *q, Oid relid)
 {
+	List	   *parts = find_all_inheritors(relid, AccessShareLock, NULL);
 	ListCell   *lc;
 
-	foreach(lc, find_all_inheritors(relid, AccessShareLock, NULL))
+	foreach(lc, parts)
 	{
 		Oid			part = lfirst_oid(lc);
 
@@ -696,14 +697,16 @@ check_target(const ScdcQuery *q, Oid relid)
 				ereport(ERROR,
 						(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 						 errmsg("sink \"%s\" is a part of the source of the query", get_rel_name(relid))));
+	return parts;
 }
 
-/* Analyses a command that writes; checks what it comes to write into.  Inside SPI, with "batch" registered. */
-static void
+/* Analyses a command that writes; checks what it comes to write into, and returns that.  Inside SPI, with "batch" registered. */
+static List *
 check_command(const ScdcQuery *q, const char *command)
 {
 	SPIPlanPtr	plan = SPI_prepare(command, 0, NULL);
 	CachedPlanSource *source;
+	List	   *targets = NIL;
 	ListCell   *lc;
 
 	if (plan == NULL)
@@ -714,8 +717,9 @@ check_command(const ScdcQuery *q, const char *command)
 		Query	   *query = lfirst_node(Query, lc);
 
 		if (query->resultRelation > 0)
-			check_target(q, rt_fetch(query->resultRelation, query->rtable)->relid);
+			targets = list_concat_unique_oid(targets, check_target(q, rt_fetch(query->resultRelation, query->rtable)->relid));
 	}
+	return targets;
 }
 
 /* The columns by which a batch that was written elsewhere is known there. */
@@ -749,12 +753,13 @@ check_progress_table(const ScdcQuery *q, Oid sink)
 	check_right(relid, ACL_DELETE);
 }
 
-void
+List *
 scdc_sink_table_check(ScdcQuery *q, const char *text, TupleDesc columns, bool create)
 {
 	RangeVar   *rv = sink_name(q);
 	Oid			relid = RangeVarGetRelid(rv, AccessShareLock, true);
 	Relation	sink;
+	List	   *targets;
 	ListCell   *lc;
 
 	check_columns_exist(q->partition_by, columns, "partition_by");
@@ -778,7 +783,7 @@ scdc_sink_table_check(ScdcQuery *q, const char *text, TupleDesc columns, bool cr
 		q->partition_by = NIL;
 	}
 	check_sink_kind(q, relid);
-	check_target(q, relid);
+	targets = check_target(q, relid);
 	check_rights(q, relid);
 	check_progress_table(q, relid);
 	if (q->progress_table)
@@ -796,8 +801,9 @@ scdc_sink_table_check(ScdcQuery *q, const char *text, TupleDesc columns, bool cr
 	if (q->apply)
 		check_mirror(q, columns, sink);
 	foreach(lc, sink_sql(q, text, columns, sink, false))
-		check_command(q, lfirst(lc));
+		targets = list_concat_unique_oid(targets, check_command(q, lfirst(lc)));
 	relation_close(sink, NoLock);
+	return targets;
 }
 
 /* ---------------------------------------------------------------------
