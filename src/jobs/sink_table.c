@@ -17,7 +17,9 @@
 #include "catalog/pg_am.h"
 #include "catalog/pg_inherits.h"
 #include "catalog/pg_operator.h"
+#include "catalog/pg_trigger.h"
 #include "commands/defrem.h"
+#include "commands/trigger.h"
 #include "executor/spi.h"
 #include "foreign/foreign.h"
 #include "miscadmin.h"
@@ -28,6 +30,7 @@
 #include "partitioning/partdesc.h"
 #include "utils/acl.h"
 #include "utils/builtins.h"
+#include "utils/fmgroids.h"
 #include "utils/lsyscache.h"
 #include "utils/partcache.h"
 #include "utils/rls.h"
@@ -537,12 +540,16 @@ typedef enum ScdcApplyWay
 {
 	SCDC_APPLY_UPSERT,			/* INSERT ... ON CONFLICT */
 	SCDC_APPLY_UPDATE,			/* UPDATE, then INSERT what is not there */
-	SCDC_APPLY_REPLACE			/* DELETE, then INSERT */
+	SCDC_APPLY_REPLACE			/* DELETE and INSERT in one command */
 } ScdcApplyWay;
 
 /*
  * Commands that make the sink equal the source: rows that are gone first, so
  * that what takes their place in another unique index of the sink finds room.
+ *
+ * SCDC_APPLY_REPLACE counts what it deletes, and so has deleted it all before
+ * the first row is inserted.  Foreign keys are checked at the command's end,
+ * when the rows that are referred to are there again.
  */
 static List *
 apply_sql(const ScdcQuery *q, const char *text, List *columns, TupleDesc sink, ScdcApplyWay way)
@@ -553,17 +560,20 @@ apply_sql(const ScdcQuery *q, const char *text, List *columns, TupleDesc sink, S
 	StringInfoData s;
 	List	   *result;
 
-	result = list_make1(psprintf("DELETE FROM %s AS s USING %s AS f WHERE %s%s", q->sink, rows,
-								 way == SCDC_APPLY_REPLACE ? "" : "f.\"-gone\" AND ", same));
+	result = list_make1(psprintf("DELETE FROM %s AS s USING %s AS f WHERE f.\"-gone\" AND %s", q->sink, rows, same));
 	initStringInfo(&s);
 	if (way == SCDC_APPLY_UPDATE && others)
 		result = lappend(result, psprintf("UPDATE %s AS s SET %s FROM %s AS f WHERE NOT f.\"-gone\" AND %s",
 										  q->sink, set_sql(others, "f"), rows, same));
+	if (way == SCDC_APPLY_REPLACE)
+		appendStringInfo(&s, "WITH \"-old\" AS (DELETE FROM %s AS s USING %s AS f WHERE %s RETURNING 1) ", q->sink, rows, same);
 	appendStringInfo(&s, "INSERT INTO %s (", q->sink);
 	add_list(&s, "", columns);
 	appendStringInfoString(&s, ") OVERRIDING SYSTEM VALUE SELECT ");
 	add_list(&s, "f.", columns);
 	appendStringInfo(&s, " FROM %s AS f WHERE NOT f.\"-gone\"", rows);
+	if (way == SCDC_APPLY_REPLACE)
+		appendStringInfoString(&s, " AND (SELECT pg_catalog.count(*) FROM \"-old\") OPERATOR(pg_catalog.>=) 0");
 	if (way == SCDC_APPLY_UPDATE)
 		appendStringInfo(&s, " AND NOT EXISTS (SELECT FROM %s AS s WHERE %s)", q->sink, same);
 	if (q->cluster_by)
@@ -983,38 +993,47 @@ run_all(List *commands)
 	return rows;
 }
 
-/* Do foreign keys refer to the sink?  Then its rows cannot be taken away for a moment. */
+/*
+ * Can rows of the sink be deleted and inserted again, with nobody to notice?
+ * Not where a foreign key does something when a row is deleted, RESTRICT
+ * included; and what is behind views and on other servers cannot be seen.
+ */
 static bool
-is_referenced(Relation sink)
+is_replaceable(Relation sink)
 {
 	ListCell   *lc;
 
 	foreach(lc, find_all_inheritors(RelationGetRelid(sink), AccessShareLock, NULL))
 	{
 		Relation	rel = relation_open(lfirst_oid(lc), AccessShareLock);
-		bool		found = false;
+		bool		ok = rel->rd_rel->relkind == RELKIND_RELATION || rel->rd_rel->relkind == RELKIND_PARTITIONED_TABLE;
 
-		for (int i = 0; rel->trigdesc && i < rel->trigdesc->numtriggers && !found; i++)
-			found = RI_FKey_trigger_type(rel->trigdesc->triggers[i].tgfoid) == RI_TRIGGER_PK;
+		for (int i = 0; rel->trigdesc && i < rel->trigdesc->numtriggers && ok; i++)
+		{
+			Trigger    *trigger = &rel->trigdesc->triggers[i];
+
+			ok = RI_FKey_trigger_type(trigger->tgfoid) != RI_TRIGGER_PK || !(trigger->tgtype & TRIGGER_TYPE_DELETE) ||
+				trigger->tgfoid == F_RI_FKEY_NOACTION_DEL;
+		}
 		relation_close(rel, NoLock);
-		if (found)
-			return true;
+		if (!ok)
+			return false;
 	}
-	return false;
+	return true;
 }
 
 /*
- * Rows that exchange values of another unique index of the sink, or of an
- * exclusion constraint, cannot be updated one by one.  If that is what happens, all rows of the batch are
- * taken away first.
+ * Rows that exchange values of another unique index of the sink (or of an
+ * exclusion constraint) cannot be updated one by one.  If that is what
+ * happens, the rows of the batch are replaced.
  */
 static int64
 write_mirror(const ScdcQuery *q, const char *text, TupleDesc columns, Relation sink)
 {
 	MemoryContext cxt = CurrentMemoryContext;
 	ResourceOwner owner = CurrentResourceOwner;
-	int64		rows = 0;
-	bool		exchange = false;
+	volatile int64 rows = 0;
+	ErrorData  *volatile e = NULL;
 
 	BeginInternalSubTransaction(NULL);
 	MemoryContextSwitchTo(cxt);
@@ -1022,23 +1041,29 @@ write_mirror(const ScdcQuery *q, const char *text, TupleDesc columns, Relation s
 	{
 		rows = run_all(sink_sql(q, text, columns, sink, false));
 		ReleaseCurrentSubTransaction();
-		MemoryContextSwitchTo(cxt);
-		CurrentResourceOwner = owner;
 	}
 	PG_CATCH();
 	{
-		MemoryContextSwitchTo(cxt);
-		if ((geterrcode() != ERRCODE_UNIQUE_VIOLATION && geterrcode() != ERRCODE_EXCLUSION_VIOLATION) ||
-			sink->rd_rel->relkind == RELKIND_VIEW || is_referenced(sink))
+		if (geterrcode() != ERRCODE_UNIQUE_VIOLATION && geterrcode() != ERRCODE_EXCLUSION_VIOLATION)
 			PG_RE_THROW();
+		MemoryContextSwitchTo(cxt);
+		e = CopyErrorData();
 		FlushErrorState();
 		RollbackAndReleaseCurrentSubTransaction();
-		MemoryContextSwitchTo(cxt);
-		CurrentResourceOwner = owner;
-		exchange = true;
 	}
 	PG_END_TRY();
-	return exchange ? run_all(sink_sql(q, text, columns, sink, true)) : rows;
+	MemoryContextSwitchTo(cxt);
+	CurrentResourceOwner = owner;
+	if (e == NULL)
+		return rows;
+	if (!is_replaceable(sink))
+	{
+		/* in the detail, which is kept with the query */
+		e->detail = psprintf("%s%sIf rows exchange values, the constraint has to be DEFERRABLE INITIALLY DEFERRED.",
+							 e->detail ? e->detail : "", e->detail ? " " : "");
+		ReThrowError(e);
+	}
+	return run_all(sink_sql(q, text, columns, sink, true));
 }
 
 static int64

@@ -239,8 +239,16 @@ CREATE TABLE p60_parted_mirror_0 PARTITION OF p60_parted_mirror FOR VALUES WITH 
 CREATE TABLE p60_parted_mirror_1 PARTITION OF p60_parted_mirror FOR VALUES WITH (MODULUS 2, REMAINDER 1);
 CREATE TABLE p60_viewed (LIKE p60_pair, PRIMARY KEY (a, b));
 CREATE VIEW p60_viewed_mirror AS SELECT * FROM p60_viewed;
+-- foreign keys refer to it: of the kind that only forbids, of the kind that acts when a row is deleted, and from itself
+CREATE TABLE p60_referred_mirror (LIKE p60_pair, UNIQUE (email), PRIMARY KEY (a, b), FOREIGN KEY (a, b) REFERENCES p60_referred_mirror);
+CREATE TABLE p60_acting_mirror (LIKE p60_pair, UNIQUE (email) DEFERRABLE, PRIMARY KEY (a, b));
+CREATE TABLE p60_excluding_mirror (LIKE p60_pair, EXCLUDE USING hash (email WITH =), PRIMARY KEY (a, b));
+CREATE TABLE p60_referred_parted_mirror (LIKE p60_pair, UNIQUE (a, email), PRIMARY KEY (a, b)) PARTITION BY HASH (a);
+CREATE TABLE p60_referred_parted_mirror_0 PARTITION OF p60_referred_parted_mirror FOR VALUES WITH (MODULUS 2, REMAINDER 0);
+CREATE TABLE p60_referred_parted_mirror_1 PARTITION OF p60_referred_parted_mirror FOR VALUES WITH (MODULUS 2, REMAINDER 1);
 CREATE TEMP TABLE p60_mirrors AS SELECT * FROM (VALUES ('p60_new_mirror', '{}'), ('p60_net_mirror', '{"deduplicationMode": "netChanges"}'), ('p60_own_mirror', '{}'),
-	('p60_deferred_mirror', '{"computeUpdates": true}'), ('p60_parted_mirror', '{}'), ('p60_viewed_mirror', '{}'), ('p60_net_updates_mirror', '{"deduplicationMode": "netChanges", "computeUpdates": true}'),
+	('p60_deferred_mirror', '{"computeUpdates": true}'), ('p60_parted_mirror', '{}'), ('p60_viewed_mirror', '{}'), ('p60_referred_mirror', '{}'), ('p60_acting_mirror', '{}'),
+	('p60_excluding_mirror', '{}'), ('p60_referred_parted_mirror', '{}'), ('p60_net_updates_mirror', '{"deduplicationMode": "netChanges", "computeUpdates": true}'),
 	('p60_single_mirror', '{"maxVersionsPerTrigger": 1}'), ('p60_raw_mirror', '{"deduplicationMode": "none"}')) AS w(sink, options);
 SELECT format('SELECT stream_start(%1$L, ''p60_pair'', sink => %1$L, sink_mode => ''apply'', options => %2$L)', sink, options) FROM p60_mirrors \gexec
 CREATE FUNCTION pg_temp.mirrors(what text) RETURNS SETOF text
@@ -269,13 +277,19 @@ UPDATE p60_pair SET b = 4 WHERE (a, b) = (3, 5);
 INSERT INTO p60_pair VALUES (3, 5, 'new', 1);
 COMMIT;
 SELECT pg_temp.mirrors('after a chain of keys');
--- the sink has a unique index of its own, and rows exchange their values
+-- the sink has a unique index of its own, and rows exchange their values, also where others refer to them
+CREATE TABLE p60_referring (a int, b int, FOREIGN KEY (a, b) REFERENCES p60_referred_mirror, FOREIGN KEY (a, b) REFERENCES p60_referred_parted_mirror);
+CREATE TABLE p60_depending (a int, b int, FOREIGN KEY (a, b) REFERENCES p60_acting_mirror ON DELETE CASCADE);
+INSERT INTO p60_referring SELECT a, b FROM p60_pair;
+INSERT INTO p60_depending SELECT a, b FROM p60_pair;
 BEGIN;
 UPDATE p60_pair SET email = 'on its way' WHERE (a, b) = (1, 4);
 UPDATE p60_pair SET email = 'mail 14' WHERE (a, b) = (1, 5);
 UPDATE p60_pair SET email = 'mail 15' WHERE (a, b) = (1, 4);
 COMMIT;
 SELECT pg_temp.mirrors('after an exchange of unique values');
+SELECT is(count(*), (SELECT count(*) FROM p60_pair), 'rows that would go with those of a sink are still there') FROM p60_depending;
+TRUNCATE p60_referring, p60_depending;
 DELETE FROM p60_pair WHERE b > 3;
 INSERT INTO p60_pair VALUES (7, 7, 'x', 7);
 UPDATE p60_pair SET x = 8 WHERE a = 7;

@@ -273,6 +273,25 @@ same_rows('src', 's_sink', 'id, v', 'by itself');
 $node->append_conf('postgresql.conf', 'streamcdc.max_restarts = 1');
 $node->reload;
 
+# a mirror whose rows cannot be deleted for a moment, as others would go with them
+sql($node, <<'SQL');
+CREATE TABLE places (id int PRIMARY KEY, place int);
+INSERT INTO places VALUES (1, 1), (2, 2);
+SELECT stream_track('places');
+CREATE TABLE places_sink (id int PRIMARY KEY, place int CONSTRAINT one_each UNIQUE);
+CREATE TABLE guests (place int REFERENCES places_sink ON DELETE CASCADE);
+SELECT stream_start('places', 'places', sink => 'places_sink', sink_mode => 'apply');
+SQL
+all_done('places');
+sql($node, 'INSERT INTO guests VALUES (1), (2); BEGIN; UPDATE places SET place = 0 WHERE id = 1; UPDATE places SET place = 1 WHERE id = 2; UPDATE places SET place = 2 WHERE id = 1; COMMIT');
+query_is('places', 'failed', 'rows that exchange values of a unique constraint, and cannot be replaced', error => 'duplicate key .*"one_each" \(Key \(place\)=\(.\) already exists\. If rows exchange values, the constraint has to be DEFERRABLE');
+is(sql($node, 'SELECT count(*) FROM guests'), 2, 'nor are they');
+sql($node, "ALTER TABLE places_sink DROP CONSTRAINT one_each, ADD UNIQUE (place) DEFERRABLE INITIALLY DEFERRED; SELECT stream_resume('places')");
+all_done('places');
+same_rows('places', 'places_sink', 'id, place', 'deferred, the constraint lets them pass');
+is(sql($node, 'SELECT count(*) FROM guests'), 2, 'and what refers to them stays');
+sql($node, "SELECT stream_drop('places')");
+
 # a column that was added to the sink by a try that failed is added by the next one, though nothing has changed in between
 sql($node, <<'SQL');
 CREATE TABLE known (id int PRIMARY KEY);
