@@ -394,9 +394,11 @@ return_freed_memory(void)
 static void
 run_by_interval(int64 start, int *failures)
 {
-	static int64 idle_since = 0;
+	static int64 idle_since = -1;	/* 0: that was said */
 	bool		had_batch = false;
 
+	if (idle_since < 0)
+		idle_since = start;
 	for (;;)
 	{
 		uint64		asked = pg_atomic_read_u64(&slot->asked);

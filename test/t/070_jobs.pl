@@ -450,6 +450,15 @@ sql($node, "SELECT stream_await_termination('kept', '60 s')");
 is(sql($node, "SELECT count(*), max((p ->> 'batchId')::int) - min((p ->> 'batchId')::int) FROM stream_recent_progress('kept') AS p"), '2|1', 'streamcdc.progress_retention');
 is(sql($node, "SELECT output_rows = (SELECT count(*) FROM kept_sink) AND output_rows > 10 FROM stream_queries WHERE query_name = 'kept'"), 't', 'rows are counted beyond that');
 
+# ---- idle queries ----
+
+# they say so after ten seconds without a batch, once; looked at further below, so that nobody has to wait
+$listener = $node->background_psql('postgres', on_error_stop => 1);
+$listener->query_safe('LISTEN streamcdc');
+sql($node, "CREATE TABLE quiet (id int PRIMARY KEY); INSERT INTO quiet VALUES (1); SELECT stream_track('quiet')");
+sql($node, q{SELECT stream_start('worked', 'quiet', sink => 'worked_sink'); SELECT stream_start('nothing', 'quiet', sink => 'nothing_sink', options => '{"startingVersion": "latest"}')});
+all_done('worked', 'nothing');
+
 # ---- signals ----
 
 sql($node, "SELECT stream_start('w', 'src', sink => 'w_sink', sink_mode => 'apply')");
@@ -498,7 +507,7 @@ query_is('mortal', 'failed', 'a worker that dies again and again', error => 'has
 
 # ---- gaps, and queries over queries ----
 
-sql($node, "SELECT stream_drop(query_name) FROM stream_queries; SELECT stream_reset_terminated()");
+sql($node, "SELECT stream_drop(query_name) FROM stream_queries WHERE query_name NOT IN ('worked', 'nothing'); SELECT stream_reset_terminated()");
 sql($node, "CREATE TABLE first (id int PRIMARY KEY, v text); SELECT stream_track('first', on_truncate => 'gap'); CREATE TABLE second (id int PRIMARY KEY, v text); SELECT stream_track('second')");
 sql($node, "SELECT stream_start('one', 'first', sink => 'second', sink_mode => 'apply'); SELECT stream_start('two', 'second', sink => 'third', sink_mode => 'apply')");
 sql($node, "INSERT INTO first VALUES (1, 'a'), (2, 'b'); UPDATE first SET v = 'c' WHERE id = 1; DELETE FROM first WHERE id = 2");
@@ -507,6 +516,23 @@ is(sql($node, 'TABLE third'), '1|c', 'the sink of a query is the source of anoth
 sql($node, "TRUNCATE first; INSERT INTO first VALUES (3, 'd')");
 query_is('one', 'failed', 'a gap stops a query', error => 'gap');
 fails_with($node, "SELECT stream_await_termination('one')", '55000', qr/query "one" has failed: /, 'with 55000');
+
+# ---- idle queries again ----
+
+my %told = (worked => [], nothing => []);
+for (1 .. 10 * $PostgreSQL::Test::Utils::timeout_default)
+{
+	my $more = $listener->query('SELECT pg_sleep(0.1)');
+	while ($more =~ /"event": "(\w+)"[^}]*"name": "(worked|nothing)"[^}]*"timestamp": "([^"]+)"/g)
+	{
+		push @{ $told{$2} }, [ $1, $3 ];
+	}
+	last unless grep { !@$_ || $_->[-1][0] ne 'QueryIdle' } values %told;
+}
+$listener->quit;
+is(join(' ', map { $_->[0] } @{ $told{worked} }), 'QueryStarted QueryProgress QueryIdle', 'a query that has nothing to do says so');
+is(join(' ', map { $_->[0] } @{ $told{nothing} }), 'QueryStarted QueryIdle', 'or that never had');
+cmp_ok(sql($node, "SELECT extract(epoch FROM '$_->[-1][1]'::timestamptz - '$_->[-2][1]')"), '>=', 9.5, 'ten seconds later') for values %told;
 
 $node->stop;
 done_testing();
