@@ -13,6 +13,7 @@
  */
 #include <pthread.h>
 #include <signal.h>
+#include <stdarg.h>
 #include <string.h>
 
 #include <exception>
@@ -24,6 +25,7 @@
 #include <rocksdb/cache.h>
 #include <rocksdb/convenience.h>
 #include <rocksdb/db.h>
+#include <rocksdb/env.h>
 #include <rocksdb/filter_policy.h>
 #include <rocksdb/sst_file_writer.h>
 #include <rocksdb/table.h>
@@ -76,6 +78,17 @@ class SignalsBlocked
 	sigset_t	before_;
 };
 
+/*
+ * What RocksDB has to say is dropped.  Nobody would look for it, and when its
+ * file cannot be written to, the second message is an assertion that fails.
+ */
+class NoLog : public rocksdb::Logger
+{
+  public:
+	using rocksdb::Logger::Logv;
+	void Logv(const char *, va_list) override {}
+};
+
 int
 fail(int what, const char *message, char **error)
 {
@@ -90,7 +103,7 @@ fail(const Status &s, char **error)
 		return ROCKS_OK;
 	if (s.IsNotFound())
 		return ROCKS_NOT_FOUND;
-	return fail(s.IsCorruption() ? ROCKS_DAMAGED : s.IsMemoryLimit() ? ROCKS_MEMORY : s.IsIOError() ? ROCKS_IO : ROCKS_OTHER,
+	return fail(s.IsCorruption() ? ROCKS_DAMAGED : s.IsMemoryLimit() ? ROCKS_MEMORY : s.IsNoSpace() ? ROCKS_FULL : s.IsIOError() ? ROCKS_IO : ROCKS_OTHER,
 				s.ToString().c_str(), error);
 }
 
@@ -130,8 +143,7 @@ options_for(size_t cache, size_t write_buffer)
 	options.max_write_buffer_number = 2;
 	options.max_background_jobs = 2;
 	options.max_open_files = 128;
-	options.keep_log_file_num = 2;
-	options.max_log_file_size = 1024 * 1024;
+	options.info_log = std::make_shared<NoLog>();
 	options.stats_dump_period_sec = 0;
 	options.stats_persist_period_sec = 0;
 	options.paranoid_checks = true;

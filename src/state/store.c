@@ -65,8 +65,13 @@ struct ScdcStoreScan
 	Size		to_len;
 };
 
+/*
+ * Raises what RocksDB has reported.  The message is pointed to, since it
+ * comes out of a call that may stand in the same argument list, and is
+ * evaluated first or last.
+ */
 static void
-store_error(ScdcStore *store, int result, char *message)
+store_error(ScdcStore *store, int result, char **message)
 {
 	int			code = ERRCODE_INTERNAL_ERROR;
 	char	   *copy;
@@ -83,12 +88,15 @@ store_error(ScdcStore *store, int result, char *message)
 		case ROCKS_IO:
 			code = ERRCODE_IO_ERROR;
 			break;
+		case ROCKS_FULL:
+			code = ERRCODE_DISK_FULL;
+			break;
 		case ROCKS_MEMORY:
 			code = ERRCODE_OUT_OF_MEMORY;
 			break;
 	}
-	copy = pstrdup(message ? message : "unknown error");
-	free(message);
+	copy = pstrdup(*message ? *message : "unknown error");
+	free(*message);
 	ereport(ERROR,
 			(errcode(code),
 			 errmsg("state store failed: %s", copy)));
@@ -229,7 +237,7 @@ scdc_store_open(ScdcStoreProvider provider, const char *path)
 					(errcode_for_file_access(),
 					 errmsg("could not create directory \"%s\": %m", path)));
 		store_error(NULL, rocks_open(path, (size_t) scdc_state_cache_size * 1024, (size_t) scdc_state_write_buffer * 1024,
-							   &store->rocks, &error), error);
+							   &store->rocks, &error), &error);
 	}
 	PG_CATCH();
 	{
@@ -276,7 +284,7 @@ scdc_store_get(ScdcStore *store, ScdcStoreKey key, StringInfo value)
 	result = rocks_get(store->rocks, key.data, key.len, &found, &len, &error);
 	if (result == ROCKS_NOT_FOUND)
 		return false;
-	store_error(store, result, error);
+	store_error(store, result, &error);
 	PG_TRY();
 	{
 		appendBinaryStringInfo(value, found, len);
@@ -301,7 +309,7 @@ scdc_store_put(ScdcStore *store, ScdcStoreKey key, const void *value, Size len)
 		memory_put(store, key, value, len);
 		return;
 	}
-	store_error(store, rocks_put(store->rocks, key.data, key.len, value, len, &error), error);
+	store_error(store, rocks_put(store->rocks, key.data, key.len, value, len, &error), &error);
 	if (rocks_gathered(store->rocks) >= GATHER_MAX)
 		scdc_store_flush(store);
 }
@@ -315,7 +323,7 @@ end_load(ScdcStore *store)
 	if (load == NULL)
 		return;
 	store->load = NULL;
-	store_error(store, rocks_load_end(load, &error), error);
+	store_error(store, rocks_load_end(load, &error), &error);
 }
 
 void
@@ -332,12 +340,12 @@ scdc_store_put_sorted(ScdcStore *store, ScdcStoreKey key, const void *value, Siz
 	if (store->load == NULL)
 	{
 		scdc_store_flush(store);
-		store_error(store, rocks_load_begin(store->rocks, store->path, &store->load, &error), error);
+		store_error(store, rocks_load_begin(store->rocks, store->path, &store->load, &error), &error);
 		store->load_bytes = 0;
 	}
 	store->puts++;
 	store->bytes_written += key.len + len;
-	store_error(store, rocks_load_put(store->load, key.data, key.len, value, len, &error), error);
+	store_error(store, rocks_load_put(store->load, key.data, key.len, value, len, &error), &error);
 	store->load_bytes += key.len + len;
 	if (store->load_bytes >= SORTED_FILE)
 		end_load(store);
@@ -359,7 +367,7 @@ delete_one_by_one(ScdcStore *store, ScdcStoreKey from, ScdcStoreKey to)
 	char	   *error = NULL;
 
 	while (scdc_store_scan_next(scan, &key, &value))
-		store_error(store, rocks_delete(store->rocks, key.data, key.len, &error), error);
+		store_error(store, rocks_delete(store->rocks, key.data, key.len, &error), &error);
 	scdc_store_scan_end(scan);
 }
 
@@ -378,7 +386,7 @@ scdc_store_delete_range(ScdcStore *store, ScdcStoreKey from, ScdcStoreKey to, bo
 		delete_one_by_one(store, from, to);
 		return;
 	}
-	store_error(store, rocks_delete_range(store->rocks, from.data, from.len, to.data, to.len, &error), error);
+	store_error(store, rocks_delete_range(store->rocks, from.data, from.len, to.data, to.len, &error), &error);
 }
 
 void
@@ -387,7 +395,7 @@ scdc_store_flush(ScdcStore *store)
 	char	   *error = NULL;
 
 	if (store->rocks)
-		store_error(store, rocks_write(store->rocks, &error), error);
+		store_error(store, rocks_write(store->rocks, &error), &error);
 }
 
 void
@@ -426,7 +434,7 @@ scdc_store_scan_begin(ScdcStore *store, ScdcStoreKey from, ScdcStoreKey to)
 		rbt_begin_iterate(store->tree, LeftRightWalk, scan->iterator);
 	}
 	else
-		store_error(store, rocks_scan_begin(store->rocks, from.data, from.len, to.data, to.len, &scan->rocks, &error), error);
+		store_error(store, rocks_scan_begin(store->rocks, from.data, from.len, to.data, to.len, &scan->rocks, &error), &error);
 	dlist_push_head(&store->scans, &scan->link);
 	MemoryContextSwitchTo(old);
 	return scan;
@@ -463,7 +471,7 @@ scdc_store_scan_next(ScdcStoreScan *scan, ScdcStoreKey *key, ScdcStoreKey *value
 	result = rocks_scan_next(scan->rocks, &k, &k_len, &v, &v_len, &error);
 	if (result == ROCKS_NOT_FOUND)
 		return false;
-	store_error(scan->store, result, error);
+	store_error(scan->store, result, &error);
 	key->data = k;
 	key->len = k_len;
 	value->data = v;
