@@ -54,7 +54,7 @@ extern void scdc_sink_explain(const ScdcQuery *query, TupleDesc batch, Tuplestor
 extern char *scdc_sink_description(const ScdcQuery *query);
 extern const char *scdc_sink_guarantee(const ScdcQuery *query);
 
-/* Is the relation, or any part of it, on another server? */
+/* Is what is written, or any part of it, on another server? */
 extern bool scdc_sink_is_foreign(const ScdcQuery *query);
 
 #endif							/* SCDC_SINK_H */

@@ -25,9 +25,11 @@
 #include "miscadmin.h"
 #include "parser/parse_coerce.h"
 #include "parser/parse_func.h"
+#include "parser/parser.h"
 #include "parser/parsetree.h"
 #include "partitioning/partbounds.h"
 #include "partitioning/partdesc.h"
+#include "tcop/tcopprot.h"
 #include "utils/acl.h"
 #include "utils/builtins.h"
 #include "utils/fmgroids.h"
@@ -642,6 +644,69 @@ sink_name(const ScdcQuery *q)
 }
 
 /* ---------------------------------------------------------------------
+ * where rows come to lie
+ * ---------------------------------------------------------------------
+ */
+
+/* What a command writes into by itself, and as its rules and those of views would have it. */
+static List *
+rewritten_targets(const char *command)
+{
+	RawStmt    *raw = linitial_node(RawStmt, raw_parser(command, RAW_PARSE_DEFAULT));
+	List	   *result = NIL;
+	ListCell   *lc;
+
+	foreach(lc, pg_analyze_and_rewrite_fixedparams(raw, command, NULL, 0, NULL))
+	{
+		Query	   *query = lfirst_node(Query, lc);
+
+		if (query->resultRelation > 0)
+			result = list_append_unique_oid(result, rt_fetch(query->resultRelation, query->rtable)->relid);
+	}
+	return result;
+}
+
+static bool
+has_rules(Oid relid)
+{
+	HeapTuple	tuple = SearchSysCache1(RELOID, ObjectIdGetDatum(relid));
+	bool		result = HeapTupleIsValid(tuple) && ((Form_pg_class) GETSTRUCT(tuple))->relhasrules;
+
+	if (HeapTupleIsValid(tuple))
+		ReleaseSysCache(tuple);
+	return result;
+}
+
+/*
+ * The relations that hold the rows which are written into one: it or its
+ * partitions, or those of what is behind a view.  What triggers do is their
+ * own affair.
+ */
+static List *
+destinations(const ScdcQuery *q, Oid relid)
+{
+	List	   *targets = list_make1_oid(relid);
+	List	   *result = NIL;
+	ListCell   *lc;
+
+	if (has_rules(relid))		/* views have, too */
+	{
+		targets = rewritten_targets(psprintf("INSERT INTO %s DEFAULT VALUES", qualified_name(relid)));
+		if (q->apply)
+			targets = list_concat_unique_oid(targets, rewritten_targets(psprintf("DELETE FROM %s", qualified_name(relid))));
+	}
+	foreach(lc, targets)
+	{
+		ListCell   *part;
+
+		foreach(part, find_all_inheritors(lfirst_oid(lc), NoLock, NULL))
+			if (get_rel_relkind(lfirst_oid(part)) != RELKIND_PARTITIONED_TABLE)
+				result = list_append_unique_oid(result, lfirst_oid(part));
+	}
+	return result;
+}
+
+/* ---------------------------------------------------------------------
  * checking
  * ---------------------------------------------------------------------
  */
@@ -737,22 +802,28 @@ static void
 check_progress_table(const ScdcQuery *q, Oid sink)
 {
 	Oid			relid;
+	ListCell   *lc;
 
 	if (q->progress_table == NULL)
 		return;
-	if (get_rel_relkind(sink) != RELKIND_FOREIGN_TABLE)
-		ereport(ERROR,
-				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("sink option \"progressTable\" is for foreign tables"),
-				 errdetail("\"%s\" is none; a sink in this database is exactly once without it.", get_rel_name(sink))));
 	relid = RangeVarGetRelid(makeRangeVarFromNameList(textToQualifiedNameList(cstring_to_text(q->progress_table))),
 							 AccessShareLock, false);
-	if (get_rel_relkind(relid) != RELKIND_FOREIGN_TABLE ||
-		GetForeignTable(relid)->serverid != GetForeignTable(sink)->serverid)
-		ereport(ERROR,
-				(errcode(ERRCODE_WRONG_OBJECT_TYPE),
-				 errmsg("progress table \"%s\" is not a foreign table on the server of the sink", get_rel_name(relid)),
-				 errdetail("Rows and progress must be one transaction of that server.")));
+	foreach(lc, destinations(q, sink))
+	{
+		Oid			destination = lfirst_oid(lc);
+
+		if (get_rel_relkind(destination) != RELKIND_FOREIGN_TABLE)
+			ereport(ERROR,
+					(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+					 errmsg("sink option \"progressTable\" is for foreign tables"),
+					 errdetail("\"%s\" is none; what is in this database is exactly once without it.", get_rel_name(destination))));
+		if (get_rel_relkind(relid) != RELKIND_FOREIGN_TABLE ||
+			GetForeignTable(relid)->serverid != GetForeignTable(destination)->serverid)
+			ereport(ERROR,
+					(errcode(ERRCODE_WRONG_OBJECT_TYPE),
+					 errmsg("progress table \"%s\" is not a foreign table on the server of the sink", get_rel_name(relid)),
+					 errdetail("Rows and progress must be one transaction of that server.")));
+	}
 	if (get_attnum(relid, "query_id") == InvalidAttrNumber || get_attnum(relid, "batch_id") == InvalidAttrNumber)
 		ereport(ERROR,
 				(errcode(ERRCODE_UNDEFINED_COLUMN),
@@ -1103,11 +1174,7 @@ scdc_sink_is_foreign(const ScdcQuery *q)
 	relid = RangeVarGetRelid(sink_name(q), NoLock, true);
 	if (!OidIsValid(relid))
 		return false;
-	if (get_rel_relkind(relid) == RELKIND_FOREIGN_TABLE)
-		return true;
-	if (get_rel_relkind(relid) != RELKIND_PARTITIONED_TABLE)
-		return false;
-	foreach(lc, find_all_inheritors(relid, NoLock, NULL))
+	foreach(lc, destinations(q, relid))
 		if (get_rel_relkind(lfirst_oid(lc)) == RELKIND_FOREIGN_TABLE)
 			return true;
 	return false;

@@ -40,6 +40,19 @@ CREATE FOREIGN TABLE acc_mirror (id int NOT NULL, v int) SERVER other;
 CREATE FOREIGN TABLE done (query_id uuid, batch_id bigint) SERVER other;
 CREATE FOREIGN TABLE done_elsewhere (query_id uuid, batch_id bigint) SERVER third OPTIONS (table_name 'done');
 CREATE FOREIGN TABLE plain (id int) SERVER other;
+CREATE VIEW acc_view AS SELECT * FROM acc_raw;
+CREATE VIEW acc_view_of_view AS SELECT _change_type, v, id, _commit_version, _commit_timestamp FROM acc_view;
+CREATE TABLE acc_ruled (LIKE acc_raw);
+CREATE RULE elsewhere AS ON INSERT TO acc_ruled DO INSTEAD INSERT INTO acc_raw VALUES (NEW.*);
+CREATE TABLE acc_parted (LIKE acc_raw) PARTITION BY LIST (id);
+CREATE FOREIGN TABLE acc_part PARTITION OF acc_parted DEFAULT SERVER other OPTIONS (table_name 'acc_raw');
+CREATE VIEW acc_parted_view AS SELECT * FROM acc_parted;
+CREATE TABLE acc_local (LIKE acc_raw);
+CREATE VIEW acc_local_view AS SELECT * FROM acc_local;
+-- rows come in through a trigger only, and cannot be deleted
+CREATE VIEW acc_triggered AS SELECT DISTINCT * FROM acc_raw;
+CREATE FUNCTION nowhere() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NEW; END';
+CREATE TRIGGER nowhere INSTEAD OF INSERT ON acc_triggered FOR EACH ROW EXECUTE FUNCTION nowhere();
 CREATE TABLE done_here (query_id uuid, batch_id bigint);
 CREATE TABLE acc (id int PRIMARY KEY, v int NOT NULL);
 INSERT INTO acc SELECT i, i FROM generate_series(1, 50) AS i;
@@ -58,14 +71,33 @@ fails_with($node, start('done_here'), '42809', qr/"done_here" is not a foreign t
 fails_with($node, start('done_elsewhere'), '42809', qr/"done_elsewhere" is not a foreign table on the server of the sink/, 'or on another server');
 fails_with($node, start('plain'), '42703', qr/needs the columns "query_id" and "batch_id"/, 'or with other columns');
 fails_with($node, start('done; DROP TABLE acc'), '42602', qr/invalid name syntax/, 'or with a name that is none');
-my ($status, $out, $err) = $node->psql('postgres', q{SELECT stream_start('loose', 'acc', sink => 'acc_raw', query => 'SELECT * FROM batch WHERE false')});
-like($err, qr/NOTICE:  rows may be written to .*more than once.*progressTable/s, 'without a progress table: at least once, with a NOTICE');
-is(sql($node, "SELECT count(*) FROM stream_explain('loose') AS l WHERE l ~ '^Sink: .*at least once'"), 1, 'and in stream_explain');
-sql($node, "SELECT stream_drop('loose')");
+# whatever it is through which rows get to the other server
+for my $sink (qw(acc_raw acc_view acc_view_of_view acc_ruled acc_parted acc_part acc_parted_view))
+{
+	my ($status, $out, $err) = $node->psql('postgres', "SELECT stream_start('loose', 'acc', sink => '$sink', query => 'SELECT * FROM batch WHERE false')");
+	like($err, qr/NOTICE:  rows may be written to .*more than once.*progressTable/s, "$sink without a progress table: at least once, with a NOTICE");
+	is(sql($node, "SELECT count(*) FROM stream_explain('loose') AS l WHERE l ~ '^Sink: .*at least once'"), 1, 'and in stream_explain');
+	sql($node, "SELECT stream_drop('loose'); SELECT stream_start('loose', 'acc', sink => '$sink', query => 'SELECT * FROM batch WHERE false', sink_options => '{\"progressTable\": \"done\"}')");
+	is(sql($node, "SELECT count(*) FROM stream_explain('loose') AS l WHERE l ~ '^Sink: .*exactly once'"), 1, 'but exactly once with one');
+	sql($node, "SELECT stream_drop('loose'); DELETE FROM done");
+}
+for my $sink (qw(acc_local acc_local_view acc_triggered))
+{
+	my ($status, $out, $err) = $node->psql('postgres', "SELECT stream_start('here', 'acc', sink => '$sink')");
+	is("$status$err", '0', "$sink: no NOTICE");
+	is(sql($node, "SELECT count(*) FROM stream_explain('here') AS l WHERE l ~ '^Sink: .*exactly once'"), 1, 'exactly once as it is');
+	sql($node, "SELECT stream_process_all_available('here', '60 s'); SELECT stream_drop('here')");
+}
+(my $of_view = start('done')) =~ s/acc_raw/acc_local_view/;
+fails_with($node, $of_view, '22023', qr/"progressTable" is for foreign tables.*"acc_local" is none/s, 'a view over a table of this database has no progress table');
+# rows of this database would be lost if a batch was taken for written that was written on the other side only
+sql($node, 'ALTER TABLE acc_parted DETACH PARTITION acc_part; ALTER TABLE acc_parted ATTACH PARTITION acc_part FOR VALUES IN (1); CREATE TABLE acc_part_here PARTITION OF acc_parted DEFAULT');
+(my $of_both = start('done')) =~ s/acc_raw/acc_parted_view/;
+fails_with($node, $of_both, '22023', qr/"progressTable" is for foreign tables.*"acc_part_here" is none/s, 'nor one over partitions here and there');
 
 # ---- exactly once ----
 
-sql($node, q{SELECT stream_start('raw', 'acc', sink => 'acc_raw', sink_options => '{"progress_table": "public.done"}', options => '{"computeUpdates": true}');
+sql($node, q{SELECT stream_start('raw', 'acc', sink => 'acc_view_of_view', sink_options => '{"progress_table": "public.done"}', options => '{"computeUpdates": true}');
 SELECT stream_start('mirror', 'acc', sink => 'acc_mirror', sink_mode => 'apply', sink_options => '{"progressTable": "done"}')});
 is(sql($node, "SELECT count(*) FROM stream_explain('raw') AS l WHERE l ~ '^Sink: .*exactly once'"), 1, 'with a progress table: exactly once');
 
