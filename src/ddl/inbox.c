@@ -172,18 +172,10 @@ scdc_inbox_writer_end(ScdcInboxWriter *w)
 }
 
 void
-scdc_output_begin(ScdcOutputMode *mode, Relation rel)
+scdc_output_begin(ScdcOwnerScope *mode, Relation rel)
 {
-	GetUserIdAndSecContext(&mode->user, &mode->sec_context);
-	SetUserIdAndSecContext(rel->rd_rel->relowner, mode->sec_context | SECURITY_RESTRICTED_OPERATION);
-	mode->nestlevel = scdc_pin_output_settings();
-}
-
-void
-scdc_output_end(const ScdcOutputMode *mode)
-{
-	AtEOXact_GUC(false, mode->nestlevel);
-	SetUserIdAndSecContext(mode->user, mode->sec_context);
+	scdc_owner_begin(mode, rel->rd_rel->relowner);
+	(void) scdc_pin_output_settings();
 }
 
 void
@@ -196,7 +188,7 @@ scdc_inbox_write_rows(Relation rel, const ScdcStream *stream, ScdcEventKind kind
 	TableScanDesc scan = table_beginscan(rel, snapshot, 0, NULL);
 	MemoryContext row_cxt = AllocSetContextCreate(CurrentMemoryContext, "streamcdc inbox row", ALLOCSET_DEFAULT_SIZES);
 	ScdcInboxWriter *writer = NULL;
-	ScdcOutputMode mode;
+	ScdcOwnerScope mode;
 
 	Assert(kind == SCDC_EVENT_INSERT || kind == SCDC_EVENT_DELETE);
 	scdc_output_begin(&mode, rel);
@@ -217,7 +209,7 @@ scdc_inbox_write_rows(Relation rel, const ScdcStream *stream, ScdcEventKind kind
 		scdc_inbox_writer_add(writer, &event);
 		MemoryContextReset(row_cxt);
 	}
-	scdc_output_end(&mode);
+	scdc_owner_end(&mode);
 	if (writer)
 		scdc_inbox_writer_end(writer);
 	table_endscan(scan);

@@ -25,6 +25,7 @@
 #include "log/block.h"
 #include "log/catalog.h"
 #include "log/schema.h"
+#include "owner.h"
 #include "utils/relcache.h"
 
 /* Transactional message that says: look into the inbox (with SCDC_MESSAGE_PREFIX). */
@@ -75,19 +76,10 @@ extern void scdc_inbox_writer_add(ScdcInboxWriter *writer, const ScdcEvent *even
 extern void scdc_inbox_writer_end(ScdcInboxWriter *writer);
 
 /*
- * Between these two the current user is the table's owner, in a restricted
- * operation, and the settings that shape output are those of the log.  An
- * error undoes it with the subtransaction.
+ * scdc_owner_begin for the table's owner, with the settings that shape output
+ * being those of the log.
  */
-typedef struct ScdcOutputMode
-{
-	Oid			user;
-	int			sec_context;
-	int			nestlevel;
-} ScdcOutputMode;
-
-extern void scdc_output_begin(ScdcOutputMode *mode, Relation rel);
-extern void scdc_output_end(const ScdcOutputMode *mode);
+extern void scdc_output_begin(ScdcOwnerScope *mode, Relation rel);
 
 /* ---- failing safely ---- */
 

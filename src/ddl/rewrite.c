@@ -153,14 +153,14 @@ set_old_rows_aside(void *arg)
 	TupleTableSlot *slot = MakeSingleTupleTableSlot(table->desc, table_slot_callbacks(rel));
 	TableScanDesc scan = table_beginscan(rel, snapshot, 0, NULL);
 	MemoryContext row_cxt = AllocSetContextCreate(CurrentMemoryContext, "streamcdc old row", ALLOCSET_DEFAULT_SIZES);
-	ScdcOutputMode mode;
+	ScdcOwnerScope mode;
 
 	scdc_output_begin(&mode, rel);
 	while (table_scan_getnextslot(scan, ForwardScanDirection, slot))
 	{
 		MemoryContext old = MemoryContextSwitchTo(row_cxt);
-		ScdcBytes	image = scdc_image_make_of(table->schema, table->desc, table->map, ExecCopySlotHeapTuple(slot),
-											   NULL, SCDC_IMAGE_FROM_TABLE);
+		ScdcBytes	image = scdc_image_make_of(table->schema, rel->rd_rel->relowner, table->desc, table->map,
+											   ExecCopySlotHeapTuple(slot), NULL, SCDC_IMAGE_FROM_TABLE);
 
 		CHECK_FOR_INTERRUPTS();
 		scdc_tape_write(table->old_rows, &image.len, sizeof(image.len), NULL);
@@ -169,7 +169,7 @@ set_old_rows_aside(void *arg)
 		MemoryContextSwitchTo(old);
 		MemoryContextReset(row_cxt);
 	}
-	scdc_output_end(&mode);
+	scdc_owner_end(&mode);
 	table_endscan(scan);
 	ExecDropSingleTupleTableSlot(slot);
 	UnregisterSnapshot(snapshot);
@@ -385,7 +385,7 @@ record_rewrite(void *arg)
 	TableScanDesc scan;
 	MemoryContext cxt = CurrentMemoryContext;
 	MemoryContext row_cxt = AllocSetContextCreate(cxt, "streamcdc rewritten row", ALLOCSET_DEFAULT_SIZES);
-	ScdcOutputMode mode;
+	ScdcOwnerScope mode;
 
 	if (table->t.touched)
 		ereport(ERROR,
@@ -418,7 +418,7 @@ record_rewrite(void *arg)
 	}
 	if (table->nrows != 0)
 		elog(ERROR, "rewritten table has fewer rows than before");
-	scdc_output_end(&mode);
+	scdc_owner_end(&mode);
 	table_endscan(scan);
 	ExecDropSingleTupleTableSlot(slot);
 	UnregisterSnapshot(snapshot);

@@ -36,6 +36,7 @@
 #include "jobs/state.h"
 #include "label.h"
 #include "log/rows.h"
+#include "owner.h"
 #include "shmem.h"
 
 #define POLL_INTERVAL	100		/* ms */
@@ -232,22 +233,6 @@ check_role(Oid role)
 				 errmsg("role \"%s\" is not permitted to log in", GetUserNameFromId(role, true)),
 				 errdetail("A query runs in a session of its owner."),
 				 errhint("ALTER ROLE %s LOGIN;", quote_identifier(GetUserNameFromId(role, true)))));
-}
-
-void
-scdc_control_begin_as_owner(Oid owner, ScdcOwnerScope *scope)
-{
-	GetUserIdAndSecContext(&scope->userid, &scope->sec_context);
-	if (owner != scope->userid)
-		SetUserIdAndSecContext(owner, scope->sec_context | SECURITY_LOCAL_USERID_CHANGE | SECURITY_RESTRICTED_OPERATION);
-	scope->nestlevel = NewGUCNestLevel();
-}
-
-void
-scdc_control_end_as_owner(const ScdcOwnerScope *scope)
-{
-	AtEOXact_GUC(false, scope->nestlevel);
-	SetUserIdAndSecContext(scope->userid, scope->sec_context);
 }
 
 static void
@@ -447,13 +432,13 @@ scdc_control_start(ScdcQuery *q, ScdcStartOptions *start)
 		start->end_version = NULL;
 		start->end_timestamp = DT_NOEND;
 		q->owner = before->owner;
-		scdc_control_begin_as_owner(before->owner, &scope);
+		scdc_owner_begin(&scope, before->owner);
 		scdc_source_resolve(q, start);
 		scdc_sink_resolve(q);
 		scdc_sink_qualify(q);
 		check_same(before, q);
 		check_query(q, true);
-		scdc_control_end_as_owner(&scope);
+		scdc_owner_end(&scope);
 		if (start_given)
 			ereport(NOTICE,
 					(errmsg("query \"%s\" goes on from where it was, starting options are ignored", q->name)));
@@ -492,10 +477,10 @@ scdc_control_resume(const char *name)
 	if (is_running(q, run))
 		running_already(q);
 	check_role(q->owner);
-	scdc_control_begin_as_owner(q->owner, &scope);
+	scdc_owner_begin(&scope, q->owner);
 	scdc_source_take_columns(q);
 	check_query(q, false);
-	scdc_control_end_as_owner(&scope);
+	scdc_owner_end(&scope);
 	scdc_query_replace(q);
 	CommandCounterIncrement();
 	run_id = begin_run(q, run);

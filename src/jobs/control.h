@@ -43,21 +43,6 @@ extern void scdc_control_reset_terminated(void);
 /* The query, with the right to stop and see it checked if so asked; raises 42704 and 42501. */
 extern ScdcQuery *scdc_control_find(const char *name, bool check_owner, Snapshot snapshot);
 
-/*
- * Whoever looks at a query or resumes it may be a superuser, and its text is
- * its owner's: what analyses or plans that runs as the owner, in a restricted
- * operation.  An error undoes it, as it does for the server's own uses.
- */
-typedef struct ScdcOwnerScope
-{
-	Oid			userid;
-	int			sec_context;
-	int			nestlevel;
-} ScdcOwnerScope;
-
-extern void scdc_control_begin_as_owner(Oid owner, ScdcOwnerScope *scope);
-extern void scdc_control_end_as_owner(const ScdcOwnerScope *scope);
-
 /* May the current user stop the query and see its details? */
 extern bool scdc_control_may(const ScdcQuery *query);
 

@@ -9,6 +9,7 @@
 
 #include "access/detoast.h"
 #include "access/htup_details.h"
+#include "access/xact.h"
 #include "catalog/pg_type.h"
 #include "nodes/makefuncs.h"
 #include "utils/builtins.h"
@@ -16,8 +17,11 @@
 #include "utils/jsonb.h"
 #include "utils/lsyscache.h"
 #include "utils/rel.h"
+#include "utils/resowner.h"
+#include "utils/snapmgr.h"
 
 #include "log/image.h"
+#include "owner.h"
 
 /* An image starts at t_infomask2: everything before it differs from read to read. */
 #define IMAGE_OFFSET	offsetof(HeapTupleHeaderData, t_infomask2)
@@ -63,34 +67,52 @@ scdc_jsonb_form(Datum value, Oid type)
 }
 
 /*
- * The same, but false if this value has no jsonb form (json's \u0000 inside
- * a composite, a cast to json that raises): a user's value must not stop the
- * capture of the whole database, so readers of the jsonb form get the error
- * instead.  Catching it without a subtransaction is safe only because nothing
- * but data was looked at, and because decoding's transactions are aborted
- * anyway; so only errors about data are caught.
+ * The same for the log, by the rights of the table's owner, as a cast to json
+ * is a function of some user.  False if this value has no jsonb form (json's
+ * \u0000 inside a composite, a cast that raises): a user's value must not stop
+ * the capture of the whole database, so readers of the jsonb form get the
+ * error instead.
  */
 static bool
-json_text(Datum value, Oid type, Datum *result)
+json_text(Datum value, Oid type, Oid owner, Datum *result)
 {
 	MemoryContext cxt = CurrentMemoryContext;
-	volatile bool ok = true;
+	ResourceOwner resources = CurrentResourceOwner;
+	ErrorData  *volatile e = NULL;
 
+	BeginInternalSubTransaction(NULL);
+	MemoryContextSwitchTo(cxt);
 	PG_TRY();
 	{
+		ScdcOwnerScope scope;
+		bool		push = !ActiveSnapshotSet();	/* decoding has none, and SQL asks for one */
+
+		scdc_owner_begin(&scope, owner);
+		if (push)
+			PushActiveSnapshot(GetTransactionSnapshot());
 		*result = CStringGetTextDatum(scdc_jsonb_form(value, type));
+		if (push)
+			PopActiveSnapshot();
+		scdc_owner_end(&scope);
+		ReleaseCurrentSubTransaction();
 	}
 	PG_CATCH();
 	{
-		if (ERRCODE_TO_CATEGORY(geterrcode()) != ERRCODE_DATA_EXCEPTION)
-			PG_RE_THROW();
 		MemoryContextSwitchTo(cxt);
+		e = CopyErrorData();
 		FlushErrorState();
-		*result = (Datum) 0;
-		ok = false;
+		RollbackAndReleaseCurrentSubTransaction();
 	}
 	PG_END_TRY();
-	return ok;
+	MemoryContextSwitchTo(cxt);
+	CurrentResourceOwner = resources;
+	if (e == NULL)
+		return true;
+	if (ERRCODE_TO_CATEGORY(e->sqlerrcode) != ERRCODE_DATA_EXCEPTION)
+		ReThrowError(e);
+	FreeErrorData(e);
+	*result = (Datum) 0;
+	return false;
 }
 
 char *
@@ -168,11 +190,11 @@ ScdcBytes
 scdc_image_make(const ScdcSchema *schema, Relation rel, const AttrMap *map, HeapTuple tuple, HeapTuple fallback,
 				ScdcImageSource source)
 {
-	return scdc_image_make_of(schema, RelationGetDescr(rel), map, tuple, fallback, source);
+	return scdc_image_make_of(schema, rel->rd_rel->relowner, RelationGetDescr(rel), map, tuple, fallback, source);
 }
 
 ScdcBytes
-scdc_image_make_of(const ScdcSchema *schema, TupleDesc desc, const AttrMap *map, HeapTuple tuple,
+scdc_image_make_of(const ScdcSchema *schema, Oid owner, TupleDesc desc, const AttrMap *map, HeapTuple tuple,
 				   HeapTuple fallback, ScdcImageSource source)
 {
 	Datum	   *values,
@@ -252,7 +274,7 @@ scdc_image_make_of(const ScdcSchema *schema, TupleDesc desc, const AttrMap *map,
 		{
 			ivalues[a] = CStringGetTextDatum(scdc_output_form(value, c->type));
 			if (c->storage == SCDC_STORE_JSON)
-				inull[a + 1] = !json_text(value, c->type, &ivalues[a + 1]);
+				inull[a + 1] = !json_text(value, c->type, owner, &ivalues[a + 1]);
 			check_size(size += VARSIZE_ANY(DatumGetPointer(ivalues[a])));
 			if (c->storage == SCDC_STORE_JSON && !inull[a + 1])
 				check_size(size += VARSIZE_ANY(DatumGetPointer(ivalues[a + 1])));

@@ -43,13 +43,14 @@ extern AttrMap *scdc_image_map(Relation partition, Relation root);
  * the old tuple of an update, which holds the values that the new one left
  * out as unchanged; else NULL.  The tuple's header is changed in place, so it
  * must be the caller's own; the result points into it, or into the current
- * context.  Raises 54000 for a row larger than SCDC_IMAGE_MAX.
+ * context.  Raises 54000 for a row larger than SCDC_IMAGE_MAX.  Functions of
+ * users (casts to json) are run as the relation's owner.
  */
 extern ScdcBytes scdc_image_make(const ScdcSchema *schema, Relation rel, const AttrMap *map, HeapTuple tuple,
 								 HeapTuple fallback, ScdcImageSource source);
 
-/* The same with the relation's descriptor, which may be the one of an earlier time. */
-extern ScdcBytes scdc_image_make_of(const ScdcSchema *schema, TupleDesc desc, const AttrMap *map, HeapTuple tuple,
+/* The same with the relation's owner and descriptor, which may be the one of an earlier time. */
+extern ScdcBytes scdc_image_make_of(const ScdcSchema *schema, Oid owner, TupleDesc desc, const AttrMap *map, HeapTuple tuple,
 									HeapTuple fallback, ScdcImageSource source);
 
 /* What a value is stored as where it is not stored raw: its text, and to_jsonb() of it.  In the current context. */

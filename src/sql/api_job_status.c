@@ -32,6 +32,7 @@
 #include "jobs/source.h"
 #include "log/catalog.h"
 #include "log/changelog.h"
+#include "owner.h"
 #include "shmem.h"
 #include "sql/resolve.h"
 
@@ -385,7 +386,7 @@ streamcdc_explain(PG_FUNCTION_ARGS)
 	InitMaterializedSRF(fcinfo, SRF_SINGLE_USE_EXPECTED);
 	snapshot = RegisterSnapshot(GetLatestSnapshot());
 	q = query_arg(fcinfo, snapshot);
-	scdc_control_begin_as_owner(q->owner, &scope);
+	scdc_owner_begin(&scope, q->owner);
 	source = scdc_source_open(q, snapshot);
 	flow = scdc_source_flow(source);
 
@@ -401,7 +402,7 @@ streamcdc_explain(PG_FUNCTION_ARGS)
 	put_line(rsinfo, psprintf("Query: %s", q->query ? q->query : "SELECT * FROM batch"));
 	scdc_sink_explain(q, scdc_source_work(source)->batch, rsinfo->setResult, rsinfo->setDesc);
 	scdc_source_close(source);
-	scdc_control_end_as_owner(&scope);
+	scdc_owner_end(&scope);
 	UnregisterSnapshot(snapshot);
 	return (Datum) 0;
 }
