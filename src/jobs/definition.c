@@ -161,31 +161,41 @@ option_number(const char *key, const char *value, int64 least)
 	return n;
 }
 
-static TimestampTz
-option_timestamp(const char *key, const char *value)
+/* A value of a type from its text; false if that is none. */
+static bool
+value_of_text(PGFunction input, const char *text, Datum *result)
 {
 	MemoryContext cxt = CurrentMemoryContext;
-	TimestampTz result = 0;
+	volatile bool ok = true;
 
 	PG_TRY();
 	{
-		result = DatumGetTimestampTz(DirectFunctionCall3(timestamptz_in, CStringGetDatum(value),
-														 ObjectIdGetDatum(InvalidOid), Int32GetDatum(-1)));
+		*result = DirectFunctionCall3(input, CStringGetDatum(text), ObjectIdGetDatum(InvalidOid), Int32GetDatum(-1));
 	}
 	PG_CATCH();
 	{
-		MemoryContextSwitchTo(cxt);
 		if (ERRCODE_TO_CATEGORY(geterrcode()) != ERRCODE_DATA_EXCEPTION)
 			PG_RE_THROW();
+		MemoryContextSwitchTo(cxt);
 		FlushErrorState();
+		ok = false;
+	}
+	PG_END_TRY();
+	return ok;
+}
+
+static TimestampTz
+option_timestamp(const char *key, const char *value)
+{
+	Datum		result;
+
+	if (!value_of_text(timestamptz_in, value, &result))
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("invalid value for option \"%s\": \"%s\"", key, value),
 				 errdetail("Error condition: INVALID_CDC_OPTION.INVALID_TIMESTAMP."),
 				 errhint("It must be a timestamp.")));
-	}
-	PG_END_TRY();
-	return result;
+	return DatumGetTimestampTz(result);
 }
 
 /* All options of stream_start, as they are written in messages. */
@@ -370,9 +380,8 @@ read_options(ScdcQuery *q, Jsonb *options, ScdcStartOptions *start)
 static void
 read_trigger(ScdcQuery *q, const char *given)
 {
-	MemoryContext cxt = CurrentMemoryContext;
-	Interval   *volatile interval = NULL;
-	double		us;
+	Datum		value;
+	double		us = -1;
 
 	q->trigger_text = pstrdup(given);
 	if (word_is(given, "once"))
@@ -395,20 +404,12 @@ read_trigger(ScdcQuery *q, const char *given)
 				 errmsg("continuous triggers are not supported"),
 				 errhint("Use an interval, \"availableNow\" or \"once\".")));
 
-	PG_TRY();
+	if (value_of_text(interval_in, given, &value))
 	{
-		interval = DatumGetIntervalP(DirectFunctionCall3(interval_in, CStringGetDatum(given),
-														 ObjectIdGetDatum(InvalidOid), Int32GetDatum(-1)));
+		Interval   *interval = DatumGetIntervalP(value);
+
+		us = interval->time + ((double) interval->month * DAYS_PER_MONTH + interval->day) * USECS_PER_DAY;
 	}
-	PG_CATCH();
-	{
-		MemoryContextSwitchTo(cxt);
-		if (ERRCODE_TO_CATEGORY(geterrcode()) != ERRCODE_DATA_EXCEPTION)
-			PG_RE_THROW();
-		FlushErrorState();
-	}
-	PG_END_TRY();
-	us = interval ? interval->time + ((double) interval->month * DAYS_PER_MONTH + interval->day) * USECS_PER_DAY : -1;
 	q->trigger_interval = us >= 0 && us <= MAX_TRIGGER ? (int64) us : -1;
 	if (q->trigger_interval < 0)
 		ereport(ERROR,

@@ -244,7 +244,7 @@ scdc_tracked_open(ScdcSource *s)
 				  "The change log that the query was reading is gone.",
 				  "Drop the query with stream_drop, and start it anew.");
 
-	w = s->work = scdc_work_create(scdc_source_visible_columns(q), NULL, false);
+	w = s->work = scdc_work_create(q->source, scdc_source_visible_columns(q), NULL, false);
 	if (q->as_table)
 		w->batch = scdc_source_visible_columns(q);
 	w->nkeys = q->nkeys;

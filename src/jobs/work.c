@@ -19,15 +19,17 @@
 
 #include "jobs/failure.h"
 #include "jobs/work.h"
+#include "sql/row_error.h"
 
 ScdcWork *
-scdc_work_create(TupleDesc visible, TupleDesc hidden, bool text_versions)
+scdc_work_create(const char *log, TupleDesc visible, TupleDesc hidden, bool text_versions)
 {
 	ScdcWork   *w = palloc0(sizeof(ScdcWork));
 	int			nhidden = hidden ? hidden->natts : 0;
 	int			n = visible->natts;
 	Oid			version_type = text_versions ? TEXTOID : INT8OID;
 
+	w->log = pstrdup(log);
 	w->text_versions = text_versions;
 	w->change_type = n + 1;
 	w->version = n + 2;
@@ -197,16 +199,5 @@ scdc_work_contract_error(const ScdcWork *work, ScdcCollapseError error, const Sc
 	Datum		label = heap_getattr(&tuple, work->change_type, work->desc, &isnull);
 
 	scdc_stop_is_next();
-	if (error == SCDC_ERROR_MULTIPLE_CHANGES)
-		ereport(ERROR,
-				(errcode(ERRCODE_DATA_CORRUPTED),
-				 errmsg("a row has more than one change in version %s of the change log", version),
-				 errdetail("Error condition: CHANGELOG_CONTRACT_VIOLATION.UNEXPECTED_MULTIPLE_CHANGES_PER_ROW_VERSION."),
-				 errhint("Updates can be computed if each version has at most one delete and one insert for each row_id.")));
-	ereport(ERROR,
-			(errcode(ERRCODE_DATA_CORRUPTED),
-			 isnull ? errmsg("change type is null in version %s of the change log", version) :
-			 errmsg("unexpected change type \"%s\" in version %s of the change log", TextDatumGetCString(label), version),
-			 errdetail("Error condition: CHANGELOG_CONTRACT_VIOLATION.UNEXPECTED_CHANGE_TYPE."),
-			 errhint("Expected change types are \"insert\", \"delete\", \"update_preimage\" and \"update_postimage\".")));
+	scdc_contract_error(error, work->log, version, isnull ? NULL : TextDatumGetCString(label));
 }

@@ -38,6 +38,7 @@ typedef struct ScdcWork
 	AttrNumber	change_type;
 	AttrNumber	version;
 	AttrNumber	timestamp;
+	char	   *log;			/* the source's name, for errors */
 	bool		text_versions;
 	int			nkeys;			/* 0: rows have no identity */
 	ScdcWorkKey *keys;
@@ -75,7 +76,7 @@ typedef struct ScdcWorkBuffer
  * Lays out work rows: visible are the columns of "batch" without the metadata
  * ones, nhidden of hidden's follow after them.  In the current context.
  */
-extern ScdcWork *scdc_work_create(TupleDesc visible, TupleDesc hidden, bool text_versions);
+extern ScdcWork *scdc_work_create(const char *log, TupleDesc visible, TupleDesc hidden, bool text_versions);
 
 /* Fills in a key of the attribute; raises 42883 if the type has no equality. */
 extern void scdc_work_key_init(ScdcWork *work, ScdcWorkKey *key, AttrNumber attno, Oid collation);
@@ -115,7 +116,7 @@ extern bool scdc_work_same_value(ScdcWork *work, ScdcWorkKey *key, const ScdcWor
 /* The version as text, in the current context; NULL if it is NULL. */
 extern char *scdc_work_version_text(const ScdcWork *work, const ScdcWorkRow *row);
 
-/* Raises XX001 for a contract error of the collapse. */
+/* Raises XX001 for a contract error of the collapse; the query stops at it. */
 extern void scdc_work_contract_error(const ScdcWork *work, ScdcCollapseError error, const ScdcWorkRow *row) pg_attribute_noreturn();
 
 #endif							/* SCDC_WORK_H */

@@ -288,29 +288,8 @@ static void
 collapse_error(ScdcCollapseError error, const ScdcChangeRow *change, void *arg)
 {
 	LogReader  *r = arg;
-	char	   *type;
 
-	switch (error)
-	{
-		case SCDC_ERROR_MULTIPLE_CHANGES:
-			ereport(ERROR,
-					(errcode(ERRCODE_DATA_CORRUPTED),
-					 errmsg("a row has more than one change in version " INT64_FORMAT " of change log \"%s\"",
-							change->version, r->name),
-					 errdetail("Error condition: CHANGELOG_CONTRACT_VIOLATION.UNEXPECTED_MULTIPLE_CHANGES_PER_ROW_VERSION."),
-					 errhint("Updates can be computed if each version has at most one delete and one insert for each row_id.")));
-		case SCDC_ERROR_CHANGE_TYPE:
-			type = change_type_of(r, change->row);
-			ereport(ERROR,
-					(errcode(ERRCODE_DATA_CORRUPTED),
-					 type ? errmsg("unexpected change type \"%s\" in version " INT64_FORMAT " of change log \"%s\"",
-								   type, change->version, r->name) :
-					 errmsg("change type is null in version " INT64_FORMAT " of change log \"%s\"",
-							change->version, r->name),
-					 errdetail("Error condition: CHANGELOG_CONTRACT_VIOLATION.UNEXPECTED_CHANGE_TYPE."),
-					 errhint("Expected change types are \"insert\", \"delete\", \"update_preimage\" and \"update_postimage\".")));
-	}
-	elog(ERROR, "unexpected error of the collapse: %d", (int) error);
+	scdc_contract_error(error, r->name, psprintf(INT64_FORMAT, change->version), change_type_of(r, change->row));
 }
 
 static void *

@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * row_error.c
- *	  Which row and column an error in turning rows into results is about.
+ *	  Errors about rows (see row_error.h).
  *
  *-------------------------------------------------------------------------
  */
@@ -59,4 +59,27 @@ scdc_row_error(const char *column, int64 version, bool as_jsonb)
 	}
 	MemoryContextSwitchTo(old);
 	MemoryContextDelete(cxt);
+}
+
+void
+scdc_contract_error(ScdcCollapseError error, const char *log, const char *version, const char *change_type)
+{
+	switch (error)
+	{
+		case SCDC_ERROR_MULTIPLE_CHANGES:
+			ereport(ERROR,
+					(errcode(ERRCODE_DATA_CORRUPTED),
+					 errmsg("a row has more than one change in version %s of change log \"%s\"", version, log),
+					 errdetail("Error condition: CHANGELOG_CONTRACT_VIOLATION.UNEXPECTED_MULTIPLE_CHANGES_PER_ROW_VERSION."),
+					 errhint("Updates can be computed if each version has at most one delete and one insert for each row_id.")));
+		case SCDC_ERROR_CHANGE_TYPE:
+			ereport(ERROR,
+					(errcode(ERRCODE_DATA_CORRUPTED),
+					 change_type ? errmsg("unexpected change type \"%s\" in version %s of change log \"%s\"",
+										  change_type, version, log) :
+					 errmsg("change type is null in version %s of change log \"%s\"", version, log),
+					 errdetail("Error condition: CHANGELOG_CONTRACT_VIOLATION.UNEXPECTED_CHANGE_TYPE."),
+					 errhint("Expected change types are \"insert\", \"delete\", \"update_preimage\" and \"update_postimage\".")));
+	}
+	elog(ERROR, "unexpected error of the collapse: %d", (int) error);
 }

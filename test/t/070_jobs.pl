@@ -441,6 +441,18 @@ sql($node, "$again '{id}', '_commit_version'); SELECT stream_resume('elsewhere')
 all_done('elsewhere');
 is(sql($node, 'SELECT id FROM elsewhere_sink ORDER BY id'), "1\n2", 'as it was, it goes on');
 
+sql($node, <<'SQL');
+CREATE TABLE twice (id int, n int, _change_type text, _commit_version bigint, _commit_timestamp timestamptz);
+SELECT stream_register_changelog('twice', false, true, true, '{id}', '_commit_version');
+INSERT INTO twice VALUES (1, 1, 'insert', 7, '2020-01-01'), (1, 2, 'insert', 7, '2020-01-01');
+SELECT stream_start('twice', 'twice', sink => 'twice_sink', options => '{"computeUpdates": true, "emission": "commit"}');
+SQL
+query_is('twice', 'failed', 'a change log that breaks its contract stops the query', error => 'a row has more than one change in version 7 of change log "twice" .*UNEXPECTED_MULTIPLE_CHANGES_PER_ROW_VERSION');
+sql($node, q{UPDATE twice SET _change_type = 'upsert' WHERE n = 2; SELECT stream_drop('twice');
+SELECT stream_start('twice', 'twice', sink => 'twice_sink', options => '{"deduplicationMode": "netChanges"}')});
+query_is('twice', 'failed', 'so does a change type that there is not', error => 'unexpected change type "upsert" in version 7 of change log "twice" .*UNEXPECTED_CHANGE_TYPE');
+sql($node, "SELECT stream_drop('twice')");
+
 # ---- progress records ----
 
 $node->append_conf('postgresql.conf', "streamcdc.progress_retention = 2\n");
