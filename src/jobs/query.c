@@ -120,10 +120,9 @@ enum
 	Q_ID, Q_NAME, Q_OWNER, Q_RELID, Q_STREAM, Q_DEFINITION, Q_CREATED, Q_COLUMNS
 };
 
-static bool
-collect_query(Relation rel, HeapTuple tuple, Datum *values, bool *isnull, void *arg)
+static void *
+query_of_row(HeapTuple tuple, Datum *values, bool *isnull)
 {
-	List	  **list = arg;
 	ScdcQuery  *q = palloc0(sizeof(ScdcQuery));
 
 	q->query_id = uuid_of(values[Q_ID]);
@@ -135,40 +134,32 @@ collect_query(Relation rel, HeapTuple tuple, Datum *values, bool *isnull, void *
 	q->tid = tuple->t_self;
 	scdc_definition_from_jsonb(q, DatumGetJsonbPCopy(values[Q_DEFINITION]));
 	take_current_name(q);
-	*list = lappend(*list, q);
-	return true;
+	return q;
 }
 
 List *
 scdc_query_list(Snapshot snapshot)
 {
-	List	   *list = NIL;
-
-	scdc_rows_scan(SCDC_QUERIES, "queries_name", 0, NULL, false, snapshot, collect_query, &list);
-	return list;
+	return scdc_rows_list(SCDC_QUERIES, "queries_name", 0, NULL, snapshot, query_of_row);
 }
 
 ScdcQuery *
 scdc_query_by_name(const char *name, Snapshot snapshot)
 {
 	ScanKeyData key;
-	List	   *list = NIL;
 
 	ScanKeyEntryInitialize(&key, 0, Q_NAME + 1, BTEqualStrategyNumber, InvalidOid, C_COLLATION_OID, F_TEXTEQ,
 						   CStringGetTextDatum(name));
-	scdc_rows_scan(SCDC_QUERIES, "queries_name", 1, &key, false, snapshot, collect_query, &list);
-	return list == NIL ? NULL : linitial(list);
+	return scdc_rows_first(SCDC_QUERIES, "queries_name", 1, &key, false, snapshot, query_of_row);
 }
 
 ScdcQuery *
 scdc_query_by_id(const pg_uuid_t *id, Snapshot snapshot)
 {
 	ScanKeyData key;
-	List	   *list = NIL;
 
 	uuid_key(&key, Q_ID + 1, id);
-	scdc_rows_scan(SCDC_QUERIES, "queries_id", 1, &key, false, snapshot, collect_query, &list);
-	return list == NIL ? NULL : linitial(list);
+	return scdc_rows_first(SCDC_QUERIES, "queries_id", 1, &key, false, snapshot, query_of_row);
 }
 
 static void
@@ -222,8 +213,8 @@ enum
 	R_QUERY, R_RUN, R_PLACE, R_STATUS, R_ATTEMPTS, R_STARTED, R_ENDED, R_SQLSTATE, R_ERROR, R_COLUMNS
 };
 
-static bool
-take_run(Relation rel, HeapTuple tuple, Datum *values, bool *isnull, void *arg)
+static void *
+run_of_row(HeapTuple tuple, Datum *values, bool *isnull)
 {
 	ScdcRun    *run = palloc0(sizeof(ScdcRun));
 
@@ -238,19 +229,16 @@ take_run(Relation rel, HeapTuple tuple, Datum *values, bool *isnull, void *arg)
 	run->sqlstate = cstring_or_null(values[R_SQLSTATE], isnull[R_SQLSTATE]);
 	run->error = cstring_or_null(values[R_ERROR], isnull[R_ERROR]);
 	run->tid = tuple->t_self;
-	*(ScdcRun **) arg = run;
-	return false;
+	return run;
 }
 
 ScdcRun *
 scdc_run_read(const pg_uuid_t *query_id, Snapshot snapshot)
 {
 	ScanKeyData key;
-	ScdcRun    *run = NULL;
 
 	uuid_key(&key, R_QUERY + 1, query_id);
-	scdc_rows_scan(SCDC_RUNS, "runs_id", 1, &key, false, snapshot, take_run, &run);
-	return run;
+	return scdc_rows_first(SCDC_RUNS, "runs_id", 1, &key, false, snapshot, run_of_row);
 }
 
 static void
@@ -295,8 +283,8 @@ enum
 	B_QUERY, B_BATCH, B_START, B_END, B_WATERMARK, B_LATE, B_COLUMNS
 };
 
-static bool
-take_batch(Relation rel, HeapTuple tuple, Datum *values, bool *isnull, void *arg)
+static void *
+batch_of_row(HeapTuple tuple, Datum *values, bool *isnull)
 {
 	ScdcBatch  *b = palloc0(sizeof(ScdcBatch));
 
@@ -305,31 +293,26 @@ take_batch(Relation rel, HeapTuple tuple, Datum *values, bool *isnull, void *arg
 	b->end_offset = cstring_or_null(values[B_END], isnull[B_END]);
 	b->watermark = DatumGetTimestampTz(values[B_WATERMARK]);
 	b->late = DatumGetTimestampTz(values[B_LATE]);
-	*(ScdcBatch **) arg = b;
-	return false;
+	return b;
 }
 
 ScdcBatch *
 scdc_batch_last(const pg_uuid_t *query_id, Snapshot snapshot)
 {
 	ScanKeyData key;
-	ScdcBatch  *batch = NULL;
 
 	uuid_key(&key, B_QUERY + 1, query_id);
-	scdc_rows_scan(SCDC_BATCHES, "batches_id", 1, &key, true, snapshot, take_batch, &batch);
-	return batch;
+	return scdc_rows_first(SCDC_BATCHES, "batches_id", 1, &key, true, snapshot, batch_of_row);
 }
 
 ScdcBatch *
 scdc_batch_read(const pg_uuid_t *query_id, int64 batch_id, Snapshot snapshot)
 {
 	ScanKeyData keys[2];
-	ScdcBatch  *batch = NULL;
 
 	uuid_key(&keys[0], B_QUERY + 1, query_id);
 	ScanKeyInit(&keys[1], B_BATCH + 1, BTEqualStrategyNumber, F_INT8EQ, Int64GetDatum(batch_id));
-	scdc_rows_scan(SCDC_BATCHES, "batches_id", 2, keys, false, snapshot, take_batch, &batch);
-	return batch;
+	return scdc_rows_first(SCDC_BATCHES, "batches_id", 2, keys, false, snapshot, batch_of_row);
 }
 
 void
@@ -355,10 +338,9 @@ enum
 	P_FINISHED, P_RECORD, P_COLUMNS
 };
 
-static bool
-collect_progress(Relation rel, HeapTuple tuple, Datum *values, bool *isnull, void *arg)
+static void *
+progress_of_row(HeapTuple tuple, Datum *values, bool *isnull)
 {
-	List	  **list = arg;
 	ScdcProgress *p = palloc0(sizeof(ScdcProgress));
 
 	p->batch_id = DatumGetInt64(values[P_BATCH]);
@@ -373,37 +355,25 @@ collect_progress(Relation rel, HeapTuple tuple, Datum *values, bool *isnull, voi
 	p->state_bytes = DatumGetInt64(values[P_STATE_BYTES]);
 	p->finished_at = DatumGetTimestampTz(values[P_FINISHED]);
 	p->record = DatumGetJsonbPCopy(values[P_RECORD]);
-	*list = lappend(*list, p);
-	return true;
-}
-
-static bool
-take_progress(Relation rel, HeapTuple tuple, Datum *values, bool *isnull, void *arg)
-{
-	(void) collect_progress(rel, tuple, values, isnull, arg);
-	return false;
+	return p;
 }
 
 ScdcProgress *
 scdc_progress_last(const pg_uuid_t *query_id, Snapshot snapshot)
 {
 	ScanKeyData key;
-	List	   *list = NIL;
 
 	uuid_key(&key, P_QUERY + 1, query_id);
-	scdc_rows_scan(SCDC_PROGRESS, "progress_id", 1, &key, true, snapshot, take_progress, &list);
-	return list == NIL ? NULL : linitial(list);
+	return scdc_rows_first(SCDC_PROGRESS, "progress_id", 1, &key, true, snapshot, progress_of_row);
 }
 
 List *
 scdc_progress_list(const pg_uuid_t *query_id, Snapshot snapshot)
 {
 	ScanKeyData key;
-	List	   *list = NIL;
 
 	uuid_key(&key, P_QUERY + 1, query_id);
-	scdc_rows_scan(SCDC_PROGRESS, "progress_id", 1, &key, false, snapshot, collect_progress, &list);
-	return list;
+	return scdc_rows_list(SCDC_PROGRESS, "progress_id", 1, &key, snapshot, progress_of_row);
 }
 
 void

@@ -146,7 +146,7 @@ attnums_of_datum(Datum array, AttrNumber *attnums)
 	return n;
 }
 
-static ScdcStream *
+static void *
 stream_of_row(HeapTuple tuple, Datum *values, bool *isnull)
 {
 	ScdcStream *s = palloc0(sizeof(ScdcStream));
@@ -180,32 +180,13 @@ stream_of_row(HeapTuple tuple, Datum *values, bool *isnull)
 	return s;
 }
 
-/* Scan callbacks run in the caller's context, so what they make lives there. */
-static bool
-first_stream(Relation rel, HeapTuple tuple, Datum *values, bool *isnull, void *arg)
-{
-	*(ScdcStream **) arg = stream_of_row(tuple, values, isnull);
-	return false;
-}
-
-static bool
-append_stream(Relation rel, HeapTuple tuple, Datum *values, bool *isnull, void *arg)
-{
-	List	  **list = arg;
-
-	*list = lappend(*list, stream_of_row(tuple, values, isnull));
-	return true;
-}
-
 ScdcStream *
 scdc_stream_by_id(int64 stream_id, Snapshot snapshot)
 {
 	ScanKeyData key[1];
-	ScdcStream *result = NULL;
 
 	ScanKeyInit(&key[0], Anum_streams_stream_id, BTEqualStrategyNumber, F_INT8EQ, Int64GetDatum(stream_id));
-	scdc_rows_scan(SCDC_STREAMS, "streams_id", 1, key, false, snapshot, first_stream, &result);
-	return result;
+	return scdc_rows_first(SCDC_STREAMS, "streams_id", 1, key, false, snapshot, stream_of_row);
 }
 
 ScdcStream *
@@ -215,7 +196,7 @@ scdc_stream_by_relid(Oid relid, Snapshot snapshot)
 	ScdcStream *result = NULL;
 
 	ScanKeyInit(&key[0], Anum_streams_relid, BTEqualStrategyNumber, F_OIDEQ, ObjectIdGetDatum(relid));
-	scdc_rows_scan(SCDC_STREAMS, "streams_relid", 1, key, true, snapshot, first_stream, &result);
+	result = scdc_rows_first(SCDC_STREAMS, "streams_relid", 1, key, true, snapshot, stream_of_row);
 	if (result == NULL || result->state == SCDC_STATE_UNTRACKED || result->state == SCDC_STATE_DROPPED)
 	{
 		ScdcStream *inert = scdc_definition_inert(relid, snapshot);
@@ -229,10 +210,7 @@ scdc_stream_by_relid(Oid relid, Snapshot snapshot)
 List *
 scdc_stream_list(Snapshot snapshot)
 {
-	List	   *result = NIL;
-
-	scdc_rows_scan(SCDC_STREAMS, "streams_id", 0, NULL, false, snapshot, append_stream, &result);
-	return result;
+	return scdc_rows_list(SCDC_STREAMS, "streams_id", 0, NULL, snapshot, stream_of_row);
 }
 
 void
@@ -288,8 +266,8 @@ scdc_stream_replace(const ScdcStream *s)
 	scdc_stream_insert(s);
 }
 
-static ScdcBaseline *
-baseline_of_row(HeapTuple tuple, Datum *values)
+static void *
+baseline_of_row(HeapTuple tuple, Datum *values, bool *isnull)
 {
 	ScdcBaseline *b = palloc0(sizeof(ScdcBaseline));
 
@@ -303,29 +281,12 @@ baseline_of_row(HeapTuple tuple, Datum *values)
 	return b;
 }
 
-static bool
-read_baseline(Relation rel, HeapTuple tuple, Datum *values, bool *isnull, void *arg)
-{
-	*(ScdcBaseline **) arg = baseline_of_row(tuple, values);
-	return false;
-}
-
-static bool
-append_baseline(Relation rel, HeapTuple tuple, Datum *values, bool *isnull, void *arg)
-{
-	List	  **list = arg;
-
-	*list = lappend(*list, baseline_of_row(tuple, values));
-	return true;
-}
-
 List *
 scdc_baseline_list(int64 attempt, Snapshot snapshot)
 {
-	List	   *result = NIL;
+	List	   *result = scdc_rows_list(SCDC_BASELINES, "baselines_id", 0, NULL, snapshot, baseline_of_row);
 	ListCell   *lc;
 
-	scdc_rows_scan(SCDC_BASELINES, "baselines_id", 0, NULL, false, snapshot, append_baseline, &result);
 	foreach(lc, result)
 	{
 		if (((ScdcBaseline *) lfirst(lc))->attempt != attempt)
@@ -338,11 +299,9 @@ ScdcBaseline *
 scdc_baseline_read(int64 stream_id, Snapshot snapshot)
 {
 	ScanKeyData key[1];
-	ScdcBaseline *result = NULL;
 
 	ScanKeyInit(&key[0], Anum_baselines_stream_id, BTEqualStrategyNumber, F_INT8EQ, Int64GetDatum(stream_id));
-	scdc_rows_scan(SCDC_BASELINES, "baselines_id", 1, key, false, snapshot, read_baseline, &result);
-	return result;
+	return scdc_rows_first(SCDC_BASELINES, "baselines_id", 1, key, false, snapshot, baseline_of_row);
 }
 
 bool
@@ -624,10 +583,9 @@ scdc_member_delete(const ScdcMember *p)
 	table_close(rel, NoLock);
 }
 
-static bool
-append_member(Relation rel, HeapTuple tuple, Datum *values, bool *isnull, void *arg)
+static void *
+member_of_row(HeapTuple tuple, Datum *values, bool *isnull)
 {
-	List	  **list = arg;
 	ScdcMember *p = palloc0(sizeof(ScdcMember));
 
 	p->stream_id = DatumGetInt64(values[Anum_members_stream_id - 1]);
@@ -635,35 +593,30 @@ append_member(Relation rel, HeapTuple tuple, Datum *values, bool *isnull, void *
 	p->old_replica_identity = DatumGetChar(values[Anum_members_old_identity - 1]);
 	p->old_replica_index = DatumGetObjectId(values[Anum_members_old_index - 1]);
 	p->tid = tuple->t_self;
-	*list = lappend(*list, p);
-	return true;
+	return p;
 }
 
 List *
 scdc_member_list(int64 stream_id, Snapshot snapshot)
 {
 	ScanKeyData key[1];
-	List	   *result = NIL;
 
 	ScanKeyInit(&key[0], Anum_members_stream_id, BTEqualStrategyNumber, F_INT8EQ, Int64GetDatum(stream_id));
-	scdc_rows_scan(SCDC_MEMBERS, "members_id", 1, key, false, snapshot, append_member, &result);
-	return result;
+	return scdc_rows_list(SCDC_MEMBERS, "members_id", 1, key, snapshot, member_of_row);
 }
 
 ScdcMember *
 scdc_member_read(int64 stream_id, Oid relid, Snapshot snapshot)
 {
 	ScanKeyData key[2];
-	List	   *result = NIL;
 
 	ScanKeyInit(&key[0], Anum_members_stream_id, BTEqualStrategyNumber, F_INT8EQ, Int64GetDatum(stream_id));
 	ScanKeyInit(&key[1], Anum_members_relid, BTEqualStrategyNumber, F_OIDEQ, ObjectIdGetDatum(relid));
-	scdc_rows_scan(SCDC_MEMBERS, "members_id", 2, key, false, snapshot, append_member, &result);
-	return result == NIL ? NULL : linitial(result);
+	return scdc_rows_first(SCDC_MEMBERS, "members_id", 2, key, false, snapshot, member_of_row);
 }
 
-static bool
-read_slot(Relation rel, HeapTuple tuple, Datum *values, bool *isnull, void *arg)
+static void *
+slot_of_row(HeapTuple tuple, Datum *values, bool *isnull)
 {
 	ScdcSlot   *s = palloc0(sizeof(ScdcSlot));
 
@@ -672,17 +625,13 @@ read_slot(Relation rel, HeapTuple tuple, Datum *values, bool *isnull, void *arg)
 	s->database_oid = DatumGetObjectId(values[Anum_slots_database_oid - 1]);
 	s->consistent_lsn = DatumGetLSN(values[Anum_slots_consistent_lsn - 1]);
 	s->created_at = DatumGetTimestampTz(values[Anum_slots_created_at - 1]);
-	*(ScdcSlot **) arg = s;
-	return false;
+	return s;
 }
 
 ScdcSlot *
 scdc_slot_read(Snapshot snapshot)
 {
-	ScdcSlot   *result = NULL;
-
-	scdc_rows_scan(SCDC_SLOTS, NULL, 0, NULL, false, snapshot, read_slot, &result);
-	return result;
+	return scdc_rows_first(SCDC_SLOTS, NULL, 0, NULL, false, snapshot, slot_of_row);
 }
 
 void

@@ -182,3 +182,38 @@ scdc_rows_scan(ScdcTable t, const char *index_name, int nkeys, ScanKey keys, boo
 	pfree(isnull);
 	table_close(rel, NoLock);
 }
+
+typedef struct Collector
+{
+	ScdcRowMake make;
+	bool		first;
+	List	   *made;
+} Collector;
+
+static bool
+collect_row(Relation rel, HeapTuple tuple, Datum *values, bool *isnull, void *arg)
+{
+	Collector  *c = arg;
+
+	c->made = lappend(c->made, c->make(tuple, values, isnull));
+	return !c->first;
+}
+
+List *
+scdc_rows_list(ScdcTable t, const char *index_name, int nkeys, ScanKey keys, Snapshot snapshot, ScdcRowMake make)
+{
+	Collector	c = {.make = make};
+
+	scdc_rows_scan(t, index_name, nkeys, keys, false, snapshot, collect_row, &c);
+	return c.made;
+}
+
+void *
+scdc_rows_first(ScdcTable t, const char *index_name, int nkeys, ScanKey keys, bool backward,
+				Snapshot snapshot, ScdcRowMake make)
+{
+	Collector	c = {.make = make, .first = true};
+
+	scdc_rows_scan(t, index_name, nkeys, keys, backward, snapshot, collect_row, &c);
+	return c.made ? linitial(c.made) : NULL;
+}

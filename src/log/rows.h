@@ -71,4 +71,10 @@ typedef bool (*ScdcRowFn) (Relation rel, HeapTuple tuple, Datum *values, bool *i
 extern void scdc_rows_scan(ScdcTable t, const char *index_name, int nkeys, ScanKey keys, bool backward,
 						   Snapshot snapshot, ScdcRowFn fn, void *arg);
 
+/* The same, for what make makes of each row, or of the first one (NULL: there is none), in the current context. */
+typedef void *(*ScdcRowMake) (HeapTuple tuple, Datum *values, bool *isnull);
+extern List *scdc_rows_list(ScdcTable t, const char *index_name, int nkeys, ScanKey keys, Snapshot snapshot, ScdcRowMake make);
+extern void *scdc_rows_first(ScdcTable t, const char *index_name, int nkeys, ScanKey keys, bool backward,
+							 Snapshot snapshot, ScdcRowMake make);
+
 #endif							/* SCDC_ROWS_H */
