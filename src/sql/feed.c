@@ -165,7 +165,7 @@ convert_row(ScdcFeed *feed, const ScdcChange *change, int *nestlevel)
 	if (feed->json)
 	{
 		if (*nestlevel == 0)
-			*nestlevel = scdc_pin_output_settings();
+			*nestlevel = scdc_pin_reading_settings();
 		return scdc_json_row(feed->json, change->view);
 	}
 	if (*nestlevel == 0 && feed->needs_settings)

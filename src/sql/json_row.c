@@ -89,19 +89,25 @@ scdc_pin_settings(const struct ScdcSetting *settings, int n)
 	return nestlevel;
 }
 
+static const struct ScdcSetting output_settings[] = {
+	{"TimeZone", "UTC"},
+	{"DateStyle", "ISO"},
+	{"IntervalStyle", "postgres"},
+	{"bytea_output", "hex"},
+	{"extra_float_digits", "1"},
+	{"search_path", "pg_catalog"},	/* the last */
+};
+
 int
 scdc_pin_output_settings(void)
 {
-	static const struct ScdcSetting settings[] = {
-		{"TimeZone", "UTC"},
-		{"DateStyle", "ISO"},
-		{"IntervalStyle", "postgres"},
-		{"bytea_output", "hex"},
-		{"extra_float_digits", "1"},
-		{"search_path", "pg_catalog"},
-	};
+	return scdc_pin_settings(output_settings, lengthof(output_settings));
+}
 
-	return scdc_pin_settings(settings, lengthof(settings));
+int
+scdc_pin_reading_settings(void)
+{
+	return scdc_pin_settings(output_settings, lengthof(output_settings) - 1);
 }
 
 ScdcJsonRows *

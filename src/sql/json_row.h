@@ -31,6 +31,12 @@ extern const char *scdc_json_rows_column(const ScdcJsonRows *json);
  */
 extern int	scdc_pin_output_settings(void);
 
+/*
+ * All of them but search_path, for reading: rows are compared in between, by operators that may be the user's own and
+ * look names up in the caller's path.
+ */
+extern int	scdc_pin_reading_settings(void);
+
 /* The same for settings of the caller's choice, and lc_monetary. */
 struct ScdcSetting
 {

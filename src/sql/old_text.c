@@ -10,6 +10,7 @@
 
 #include "access/htup_details.h"
 #include "access/tupdesc.h"
+#include "catalog/namespace.h"
 #include "catalog/pg_enum.h"
 #include "catalog/pg_type.h"
 #include "lib/stringinfo.h"
@@ -48,6 +49,18 @@ char *
 scdc_old_text_convert(const ScdcOldText *old, char *value)
 {
 	return convert(old, value, old->then, old->now);
+}
+
+Datum
+scdc_stored_text_input(FmgrInfo *input, char *value, Oid param, int32 typmod)
+{
+	OverrideSearchPath path = {.addCatalog = true};
+	Datum		result;
+
+	PushOverrideSearchPath(&path);
+	result = InputFunctionCall(input, value, param, typmod);
+	PopOverrideSearchPath();
+	return result;
 }
 
 /* ---------------------------------------------------------------------

@@ -9,6 +9,7 @@
 #ifndef SCDC_OLD_TEXT_H
 #define SCDC_OLD_TEXT_H
 
+#include "fmgr.h"
 #include "nodes/pg_list.h"
 
 typedef struct ScdcOldText
@@ -32,5 +33,11 @@ extern ScdcOldText *scdc_old_text_create(const char *parts, Oid then, Oid now, b
  * another one, to which nothing leads.
  */
 extern char *scdc_old_text_convert(const ScdcOldText *old, char *value);
+
+/*
+ * The value of a text out of the log.  Names in it (of a regclass, say) were
+ * written with nothing but pg_catalog in the search path, and are read so.
+ */
+extern Datum scdc_stored_text_input(FmgrInfo *input, char *value, Oid param, int32 typmod);
 
 #endif							/* SCDC_OLD_TEXT_H */

@@ -25,6 +25,7 @@
 #include "access/htup_details.h"
 #include "access/relation.h"
 #include "access/tupdesc.h"
+#include "catalog/namespace.h"
 #include "catalog/objectaddress.h"
 #include "catalog/pg_type.h"
 #include "common/hashfn.h"
@@ -131,10 +132,13 @@ static Datum
 row_to_jsonb(LogReader *r, Datum row)
 {
 	ErrorContextCallback context = {.previous = error_context_stack, .callback = jsonb_error, .arg = r};
+	OverrideSearchPath path = {.addCatalog = true};
 	Datum		result;
 
 	error_context_stack = &context;
+	PushOverrideSearchPath(&path);
 	result = FunctionCall1(&r->to_jsonb, row);
+	PopOverrideSearchPath();
 	error_context_stack = context.previous;
 	return result;
 }
@@ -461,7 +465,7 @@ next_fetch(SPITupleTable *batch, uint64 n)
 static int
 pin_settings(const LogReader *r)
 {
-	return r->typed ? NewGUCNestLevel() : scdc_pin_output_settings();
+	return r->typed ? NewGUCNestLevel() : scdc_pin_reading_settings();
 }
 
 static void

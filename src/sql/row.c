@@ -375,7 +375,7 @@ key_datum(ScdcKeyColumn *key, Datum stored)
 	string = TextDatumGetCString(stored);
 	if (key->old_text)
 		string = scdc_old_text_convert(key->old_text, string);
-	return InputFunctionCall(&key->input, string, key->input_param, -1);
+	return scdc_stored_text_input(&key->input, string, key->input_param, -1);
 }
 
 /* The value's bytes; *copied is what to free, or NULL. */

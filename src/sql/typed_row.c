@@ -17,7 +17,6 @@
 
 #include "access/htup_details.h"
 #include "access/tupdesc.h"
-#include "catalog/namespace.h"
 #include "catalog/pg_type.h"
 #include "executor/executor.h"
 #include "funcapi.h"
@@ -160,9 +159,11 @@ constant_init(TypedColumn *tc, int64 stream_id, TupleDesc table, int attno)
 		Oid			base = getBaseTypeAndTypmod(tc->att->atttypid, &typmod);
 		Oid			input,
 					param;
+		FmgrInfo	function;
 
 		getTypeInputInfo(base, &input, &param);
-		tc->value = OidInputFunctionCall(input, text, param, typmod);
+		fmgr_info(input, &function);
+		tc->value = scdc_stored_text_input(&function, text, param, typmod);
 		tc->isnull = false;
 	}
 	else if (table && attno < table->natts)
@@ -358,19 +359,6 @@ row_of_image(ScdcTypedRows *typed, ScdcBytes image)
 	return PointerGetDatum(row);
 }
 
-/* Names in the text (of a regclass in a composite, say) were written under this path. */
-static Datum
-input_value(TypedColumn *tc, char *text)
-{
-	OverrideSearchPath path = {.addCatalog = true};
-	Datum		result;
-
-	PushOverrideSearchPath(&path);
-	result = InputFunctionCall(&tc->input, text, tc->input_param, tc->typmod);
-	PopOverrideSearchPath();
-	return result;
-}
-
 static Datum
 cast_value(ScdcTypedRows *typed, TypedColumn *tc, Datum value, bool *isnull)
 {
@@ -406,7 +394,8 @@ column_value(ScdcTypedRows *typed, TypedColumn *tc, const ScdcSchema *schema, Da
 		case TYPED_CAST:
 			return cast_value(typed, tc, stored, isnull);
 		case TYPED_INPUT:
-			value = input_value(tc, column_text(typed, tc, schema, stored));
+			value = scdc_stored_text_input(&tc->input, column_text(typed, tc, schema, stored), tc->input_param,
+										   tc->typmod);
 			return tc->cast ? cast_value(typed, tc, value, isnull) : value;
 	}
 	elog(ERROR, "unexpected kind of column: %d", (int) tc->kind);

@@ -3,7 +3,7 @@
 SET client_min_messages = warning;
 SET streamcdc.read_timeout = '60 s';
 
-SELECT plan(28);
+SELECT plan(29);
 
 \ir include/errors.sql
 
@@ -126,8 +126,20 @@ INSERT INTO p12_empty DEFAULT VALUES;						-- 1
 SELECT results_eq($$SELECT _commit_version, row_data::text FROM stream_changes(NULL::p12_empty)$$, $$VALUES (0::bigint, '()'), (1, '()')$$, 'rows without columns');
 SELECT results_eq($$SELECT _commit_version, row_data FROM stream_changes('p12_empty')$$, $$VALUES (0::bigint, '{}'::jsonb), (1, '{}')$$, 'also as jsonb');
 
-SELECT stream_untrack('p12_plain'), stream_untrack('p12_rich'), stream_untrack('p12_types'), stream_untrack('p12_cast'), stream_untrack('p12_empty'), stream_untrack('p12_json'), stream_untrack('p12_large') \g /dev/null
-DROP TABLE p12_plain, p12_rich, p12_types, p12_cast, p12_empty, p12_json, p12_large;
+-- a name in the default of an added column, whatever the search_path
+CREATE SCHEMA p12_shadow;
+CREATE TABLE p12_shadow.pg_type ();
+CREATE TABLE p12_added (id int PRIMARY KEY);
+SELECT stream_track('p12_added', baseline => false) \g /dev/null
+INSERT INTO p12_added VALUES (1);
+ALTER TABLE p12_added ADD r regclass DEFAULT 'pg_catalog.pg_type';
+SET search_path = p12_shadow, pg_catalog, public;
+SELECT is((SELECT (row_data).r::oid FROM stream_changes(NULL::p12_added)), 'pg_catalog.pg_type'::regclass::oid, 'a name in a fast default');
+RESET search_path;
+DROP SCHEMA p12_shadow CASCADE;
+
+SELECT stream_untrack('p12_added'), stream_untrack('p12_plain'), stream_untrack('p12_rich'), stream_untrack('p12_types'), stream_untrack('p12_cast'), stream_untrack('p12_empty'), stream_untrack('p12_json'), stream_untrack('p12_large') \g /dev/null
+DROP TABLE p12_added, p12_plain, p12_rich, p12_types, p12_cast, p12_empty, p12_json, p12_large;
 DROP DOMAIN p12_small;
 DROP TYPE p12_pair, p12_mood;
 

@@ -4,7 +4,7 @@
 SET client_min_messages = warning;
 SET streamcdc.read_timeout = '60 s';
 
-SELECT plan(96);
+SELECT plan(99);
 
 CREATE SCHEMA p30;
 SET search_path = p30, public;
@@ -154,6 +154,59 @@ SELECT stream_sync('60 s') \g /dev/null
 SELECT is((SELECT string_agg(_change_type || ' ' || _commit_version, ', ')
 		FROM stream_changes('p30.of_gone', :first, :first + 1, deduplication_mode => 'netChanges')),
 	format('insert %s, insert %s', :first, :first + 1), 'a type that was dropped: by what was written');
+
+/*
+ * What the reader's search_path has to do with it: nothing for names in a key, as for p30.pg_type here, which is not
+ * pg_type; all for the functions of an operator class, as for whole numbers of which the last digit counts
+ */
+CREATE TABLE p30.pg_type ();
+CREATE TABLE p30.named (k regclass PRIMARY KEY, v int);
+SELECT stream_track('p30.named', baseline => false) \g /dev/null
+INSERT INTO p30.named VALUES ('pg_catalog.pg_type', 1);
+BEGIN;
+INSERT INTO p30.named VALUES ('p30.pg_type', 2);
+UPDATE p30.named SET v = v + 1;
+COMMIT;
+SELECT min(_commit_version) AS first FROM stream_versions('p30.named') \gset
+SET search_path = p30, pg_catalog, public;
+SELECT is((SELECT string_agg(_change_type || ' ' || (row_data).v, ', ') FROM stream_changes(NULL::p30.named, compute_updates => true)),
+	'insert 1, update_preimage 1, update_postimage 2, insert 3', 'a name in a key is what it was when it was written');
+SELECT is((SELECT string_agg((row_data ->> 'k') || ' ' || (row_data ->> 'v'), ', ')
+		FROM stream_changes('p30.named', deduplication_mode => 'netChanges')),
+	'pg_type 2, p30.pg_type 3', 'also for net changes');
+
+CREATE TYPE p30.digit;
+CREATE FUNCTION p30.digit_in(cstring) RETURNS digit LANGUAGE internal IMMUTABLE STRICT AS 'int4in';
+CREATE FUNCTION p30.digit_out(digit) RETURNS cstring LANGUAGE internal IMMUTABLE STRICT AS 'int4out';
+CREATE TYPE p30.digit (INPUT = digit_in, OUTPUT = digit_out, LIKE = int4);
+CREATE CAST (digit AS int) WITHOUT FUNCTION;
+CREATE FUNCTION p30.last(digit) RETURNS int LANGUAGE sql IMMUTABLE STRICT AS 'SELECT $1::int % 10';
+CREATE FUNCTION p30.lt(digit, digit) RETURNS boolean LANGUAGE sql IMMUTABLE STRICT AS 'SELECT last($1) < last($2)';
+CREATE FUNCTION p30.le(digit, digit) RETURNS boolean LANGUAGE sql IMMUTABLE STRICT AS 'SELECT last($1) <= last($2)';
+CREATE FUNCTION p30.eq(digit, digit) RETURNS boolean LANGUAGE sql IMMUTABLE STRICT AS 'SELECT last($1) = last($2)';
+CREATE FUNCTION p30.ge(digit, digit) RETURNS boolean LANGUAGE sql IMMUTABLE STRICT AS 'SELECT last($1) >= last($2)';
+CREATE FUNCTION p30.gt(digit, digit) RETURNS boolean LANGUAGE sql IMMUTABLE STRICT AS 'SELECT last($1) > last($2)';
+CREATE FUNCTION p30.cmp(digit, digit) RETURNS int LANGUAGE sql IMMUTABLE STRICT AS 'SELECT sign(last($1) - last($2))::int';
+CREATE OPERATOR p30.< (LEFTARG = digit, RIGHTARG = digit, FUNCTION = lt);
+CREATE OPERATOR p30.<= (LEFTARG = digit, RIGHTARG = digit, FUNCTION = le);
+CREATE OPERATOR p30.= (LEFTARG = digit, RIGHTARG = digit, FUNCTION = eq);
+CREATE OPERATOR p30.>= (LEFTARG = digit, RIGHTARG = digit, FUNCTION = ge);
+CREATE OPERATOR p30.> (LEFTARG = digit, RIGHTARG = digit, FUNCTION = gt);
+CREATE OPERATOR CLASS p30.digit_ops DEFAULT FOR TYPE digit USING btree AS
+	OPERATOR 1 <, OPERATOR 2 <=, OPERATOR 3 =, OPERATOR 4 >=, OPERATOR 5 >, FUNCTION 1 cmp(digit, digit);
+CREATE TABLE p30.digits (k digit PRIMARY KEY, v int);
+SELECT stream_track('p30.digits', baseline => false) \g /dev/null
+INSERT INTO p30.digits SELECT g::text::digit, g FROM generate_series(0, 9) AS g;
+UPDATE p30.digits SET k = (k::int + 10)::text::digit WHERE k::int > 7;
+BEGIN;
+DELETE FROM p30.digits WHERE k::int = 5;
+UPDATE p30.digits SET k = '15' WHERE k::int = 4;
+COMMIT;
+SELECT min(_commit_version) AS first FROM stream_versions('p30.digits') \gset
+SELECT is((SELECT string_agg(_change_type || ' ' || (row_data ->> 'k'), ', ') FROM stream_changes('p30.digits', compute_updates => true) WHERE _commit_version > :first),
+	'update_preimage 8, update_postimage 18, update_preimage 9, update_postimage 19, delete 4, update_preimage 5, update_postimage 15',
+	'an operator class in SQL');
+SET search_path = p30, public;
 
 /*
  * An identity that lost its index

@@ -3,7 +3,7 @@
 
 SET client_min_messages = warning;
 
-SELECT plan(120);
+SELECT plan(121);
 
 \ir include/errors.sql
 
@@ -253,6 +253,25 @@ SELECT is(pg_temp.changes($$'keys', compute_updates => true$$), 'update_preimage
 CREATE TABLE text_versions (id int, _change_type text, _commit_version text, _commit_timestamp timestamptz);
 SELECT is(pg_temp.register_error($$'text_versions', false, false, false$$), 'none', 'versions may be text');
 SELECT is(pg_temp.error_of($$SELECT * FROM stream_changes('text_versions')$$), '0A000 / versions of change log "text_versions" are of type text', 'but not to be read here');
+
+-- an operator class whose functions the caller's search_path leads to; names in the result are written without it
+CREATE TABLE pg_class ();
+CREATE TYPE parity;
+CREATE FUNCTION parity_in(cstring) RETURNS parity LANGUAGE internal IMMUTABLE STRICT AS 'int4in';
+CREATE FUNCTION parity_out(parity) RETURNS cstring LANGUAGE internal IMMUTABLE STRICT AS 'int4out';
+CREATE TYPE parity (INPUT = parity_in, OUTPUT = parity_out, LIKE = int4);
+CREATE CAST (parity AS int) WITHOUT FUNCTION;
+CREATE FUNCTION odd(parity) RETURNS int LANGUAGE sql IMMUTABLE AS 'SELECT $1::int % 2';
+CREATE FUNCTION same_parity(parity, parity) RETURNS boolean LANGUAGE sql IMMUTABLE AS 'SELECT odd($1) = odd($2)';
+CREATE FUNCTION hash_parity(parity) RETURNS int LANGUAGE sql IMMUTABLE AS 'SELECT odd($1)';
+CREATE OPERATOR === (LEFTARG = parity, RIGHTARG = parity, FUNCTION = same_parity);
+CREATE OPERATOR CLASS parity_ops DEFAULT FOR TYPE parity USING hash AS OPERATOR 1 ===, FUNCTION 1 hash_parity(parity);
+CREATE TABLE parities AS SELECT g AS v, g::text::parity AS p, 'p40.pg_class'::regclass AS c, 'insert' AS _change_type, g::bigint AS _commit_version, now() AS _commit_timestamp FROM generate_series(1, 6) AS g;
+SELECT stream_register_changelog('parities', false, true, false, '{p}') \g /dev/null
+SET search_path = p40, pg_catalog, public;
+SELECT is((SELECT string_agg(row_data::text, ', ') FROM stream_changes('parities', deduplication_mode => 'netChanges')),
+	'{"c": "p40.pg_class", "p": "5", "v": 5}, {"c": "p40.pg_class", "p": "6", "v": 6}', 'a row_id with an operator class in SQL');
+SET search_path = p40, public;
 
 -- a view with functions of the caller's search_path; a log as large as memory is small
 CREATE FUNCTION twice(text) RETURNS text LANGUAGE plpgsql AS $$ BEGIN RETURN once($1) || once($1); END $$;
