@@ -325,6 +325,6 @@ scdc_resolve_name(const char *name, Snapshot snapshot)
 	rv = makeRangeVarFromNameList(textToQualifiedNameList(cstring_to_text(name)));
 	dropped = find_dropped(rv, 0, snapshot);
 	if (dropped == NULL)
-		undefined_table(name);
+		undefined_table(rv->schemaname ? psprintf("%s.%s", rv->schemaname, rv->relname) : rv->relname);
 	return dropped_target(dropped);
 }

@@ -3,7 +3,7 @@
 SET client_min_messages = warning;
 SET streamcdc.read_timeout = '60 s';
 
-SELECT plan(74);
+SELECT plan(75);
 
 \ir include/errors.sql
 
@@ -35,6 +35,7 @@ SELECT is(pg_temp.changes_error('NULL::text'), '22004', 'no name');
 SELECT is(pg_temp.changes_error('NULL::regclass'), '22004', 'no table');
 SELECT is(pg_temp.changes_error($$'p11_missing'$$), '42P01 Error condition: TABLE_OR_VIEW_NOT_FOUND.', 'a table that does not exist');
 SELECT is(pg_temp.changes_error($$'p11_missing.p11_keyed'$$), '42P01 Error condition: TABLE_OR_VIEW_NOT_FOUND.', 'a schema that does not exist');
+SELECT throws_ok($$SELECT * FROM stream_changes('"p11 Missing"')$$, '42P01', 'relation "p11 Missing" does not exist', 'a name is shown without its quotes');
 SELECT is(pg_temp.changes_error($$'4294967295'$$), '42P01 Error condition: TABLE_OR_VIEW_NOT_FOUND.', 'an OID that does not exist');
 SELECT is(pg_temp.changes_error($$4294967295::regclass$$), '42P01 Error condition: TABLE_OR_VIEW_NOT_FOUND.', 'as regclass too');
 SELECT is(pg_temp.changes_error($$'p11 missing'$$), '42602', 'not a name');
