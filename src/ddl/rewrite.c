@@ -14,6 +14,10 @@
  * What has not changed in its jsonb form is not recorded; a rewrite that
  * changes nothing only leaves word that it is accounted for.
  *
+ * A command that rewrites nothing may change how identities are compared (text
+ * that becomes citext, or gets a collation that is not deterministic).  Then
+ * no row is the one it was, and each is recorded as an update.
+ *
  * A table that becomes UNLOGGED leaves WAL altogether, which ends its stream.
  *
  *-------------------------------------------------------------------------
@@ -227,6 +231,7 @@ typedef struct Comparison
 	const ScdcSchema *old_schema;
 	const ScdcSchema *new_schema;
 	CompareKind *kinds;
+	bool		other_identity; /* no row is the one it was */
 	Datum	   *old_values;
 	bool	   *old_isnull;
 	Datum	   *new_values;
@@ -245,13 +250,11 @@ identity_changes(const ScdcColumn *before, const ScdcColumn *after)
 	Oid			old_type = before->storage == SCDC_STORE_RAW ? before->raw_type : getBaseType(before->type);
 	Oid			new_type = after->storage == SCDC_STORE_RAW ? after->raw_type : getBaseType(after->type);
 
-	if (scdc_type_is_integer(old_type) && scdc_type_is_integer(new_type))
-		return false;
-	return lookup_type_cache(old_type, TYPECACHE_EQ_OPR)->eq_opr != lookup_type_cache(new_type, TYPECACHE_EQ_OPR)->eq_opr;
+	return !scdc_compares_alike(old_type, before->collation, new_type, after->collation);
 }
 
 static CompareKind
-compare_kind(const Comparison *c, const ScdcStream *stream, int i)
+compare_kind(Comparison *c, const ScdcStream *stream, int i)
 {
 	const ScdcColumn *after = &c->new_schema->columns[i];
 	const ScdcColumn *before;
@@ -261,11 +264,14 @@ compare_kind(const Comparison *c, const ScdcStream *stream, int i)
 	if (i >= c->old_schema->ncolumns || c->old_schema->columns[i].dropped)
 		return COMPARE_ADDED;
 	before = &c->old_schema->columns[i];
-	if (before->storage == after->storage && before->type == after->type)
-		return COMPARE_STORED;
 	for (int k = 0; k < stream->nidentity; k++)
 		if (stream->identity[k] == after->attnum && identity_changes(before, after))
+		{
+			c->other_identity = true;
 			return COMPARE_CHANGED;
+		}
+	if (before->storage == after->storage && before->type == after->type)
+		return COMPARE_STORED;
 
 	/* a reader's cast would take the blanks off */
 	if (before->storage == SCDC_STORE_RAW && before->raw_type == BPCHAROID)
@@ -370,10 +376,12 @@ next_old_row(AlteredTable *table)
 	return image;
 }
 
+/* Without a rewrite the rows are where they were, and the old images are made of them too. */
 static void
-record_rewrite(void *arg)
+record_updates(void *arg)
 {
 	AlteredTable *table = arg;
+	bool		rewritten = OidIsValid(table->new_heap);
 	ScdcStream *stream = table->t.stream;
 	Relation	rel;
 	ScdcSchema *schema;
@@ -387,36 +395,46 @@ record_rewrite(void *arg)
 	MemoryContext row_cxt = AllocSetContextCreate(cxt, "streamcdc rewritten row", ALLOCSET_DEFAULT_SIZES);
 	ScdcOwnerScope mode;
 
+	rel = table_open(table->t.relid, NoLock);
+	schema = scdc_member_schema(rel, stream, &map);
+	comparison = comparison_create(stream, table->schema, schema);
+	if (!rewritten && !comparison->other_identity)
+	{
+		table_close(rel, NoLock);
+		MemoryContextDelete(row_cxt);
+		return;
+	}
 	if (table->t.touched)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_IN_USE),
 				 errmsg("a trigger or function has written the table in the middle of the command")));
-	rel = table_open(table->t.relid, NoLock);
-	schema = scdc_member_schema(rel, stream, &map);
-	comparison = comparison_create(stream, table->schema, schema);
 	writer = scdc_inbox_writer_begin(stream, table->t.relid, schema, table->schema, table->new_heap);
 	snapshot = RegisterSnapshot(GetLatestSnapshot());
 	slot = table_slot_create(rel, NULL);
 	scan = table_beginscan(rel, snapshot, 0, NULL);
-	scdc_tape_rewind(table->old_rows, NULL);
+	if (rewritten)
+		scdc_tape_rewind(table->old_rows, NULL);
 
 	scdc_output_begin(&mode, rel);
 	while (table_scan_getnextslot(scan, ForwardScanDirection, slot))
 	{
 		ScdcEvent	event = {.kind = SCDC_EVENT_UPDATE};
+		HeapTuple	tuple;
 		bool		same;
 
 		CHECK_FOR_INTERRUPTS();
 		MemoryContextSwitchTo(row_cxt);
-		event.old_image = next_old_row(table);
-		event.new_image = scdc_image_make(schema, rel, map, ExecCopySlotHeapTuple(slot), NULL, SCDC_IMAGE_FROM_TABLE);
+		tuple = ExecCopySlotHeapTuple(slot);
+		event.old_image = rewritten ? next_old_row(table) :
+			scdc_image_make_of(table->schema, rel->rd_rel->relowner, table->desc, table->map, tuple, NULL, SCDC_IMAGE_FROM_TABLE);
+		event.new_image = scdc_image_make(schema, rel, map, tuple, NULL, SCDC_IMAGE_FROM_TABLE);
 		same = same_row(comparison, event.old_image, event.new_image, cxt);
 		MemoryContextSwitchTo(cxt);
 		if (!same)
 			scdc_inbox_writer_add(writer, &event);
 		MemoryContextReset(row_cxt);
 	}
-	if (table->nrows != 0)
+	if (rewritten && table->nrows != 0)
 		elog(ERROR, "rewritten table has fewer rows than before");
 	scdc_owner_end(&mode);
 	table_endscan(scan);
@@ -435,6 +453,14 @@ record_end(void *arg)
 	AlteredTable *table = arg;
 
 	scdc_inbox_write_end(table->t.stream, table->t.relid);
+}
+
+static void
+record_gap(void *arg)
+{
+	AlteredTable *table = arg;
+
+	scdc_inbox_write_gap(table->t.stream, table->t.relid);
 }
 
 /* Closing a file writes what is still in memory, which may fail again; its owner just lets it go. */
@@ -462,7 +488,13 @@ alter_done(ScdcCommand *command)
 		if (name != NULL && get_rel_persistence(table->t.relid) == RELPERSISTENCE_UNLOGGED)
 			(void) scdc_ddl_try(record_end, table, psprintf("that table \"%s\" is UNLOGGED from now on", name));
 		else if (name != NULL && OidIsValid(table->new_heap) && !table->failed)
-			(void) scdc_ddl_try(record_rewrite, table, psprintf("the rows of table \"%s\", which was rewritten", name));
+			(void) scdc_ddl_try(record_updates, table, psprintf("the rows of table \"%s\", which was rewritten", name));
+		else if (name != NULL && !table->failed &&
+				 !scdc_ddl_try(record_updates, table, psprintf("the rows of table \"%s\", whose identity has changed", name)))
+		{
+			/* nothing in WAL tells that there was something to record */
+			(void) scdc_ddl_try(record_gap, table, psprintf("that rows of table \"%s\" were not recorded", name));
+		}
 		if (table->owner)
 			release_file(table);
 	}

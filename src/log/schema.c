@@ -23,6 +23,7 @@
 #include "utils/lsyscache.h"
 #include "utils/rel.h"
 #include "utils/syscache.h"
+#include "utils/typcache.h"
 
 #include "log/rows.h"
 #include "log/schema.h"
@@ -90,10 +91,39 @@ type_is_raw(Oid type)
 	return false;				/* composite */
 }
 
-bool
-scdc_type_is_integer(Oid type)
+/* Identities of these types are equal if the numbers are. */
+static bool
+type_is_integer(Oid type)
 {
 	return type == INT2OID || type == INT4OID || type == INT8OID;
+}
+
+static bool
+is_deterministic(Oid collation)
+{
+	return !OidIsValid(collation) || get_collation_isdeterministic(collation);
+}
+
+bool
+scdc_compares_alike(Oid type, Oid collation, Oid other_type, Oid other_collation)
+{
+	if (type_is_integer(type) && type_is_integer(other_type))
+		return true;
+	if (type != other_type)
+	{
+		Oid			equal,
+					left,
+					right;
+
+		equal = lookup_type_cache(type, TYPECACHE_EQ_OPR)->eq_opr;
+		if (!OidIsValid(equal) || equal != lookup_type_cache(other_type, TYPECACHE_EQ_OPR)->eq_opr)
+			return false;
+		/* the operator of all arrays, records, enums or ranges goes by what these are made of */
+		op_input_types(equal, &left, &right);
+		if (IsPolymorphicType(left) || left == RECORDOID)
+			return false;
+	}
+	return collation == other_collation || (is_deterministic(collation) && is_deterministic(other_collation));
 }
 
 /*

@@ -61,8 +61,8 @@ typedef struct ScdcSchema
  */
 extern ScdcSchema *scdc_schema_of_relation(Relation rel, int64 stream_id, const AttrNumber *identity, int nidentity);
 
-/* int2, int4, int8: identities of these types are equal if the numbers are. */
-extern bool scdc_type_is_integer(Oid type);
+/* Are identities of the one type (no domain) and collation equal, or not, as those of the other would be? */
+extern bool scdc_compares_alike(Oid type, Oid collation, Oid other_type, Oid other_collation);
 
 /*
  * The key columns of an index that can identify rows: valid, unique (deferred

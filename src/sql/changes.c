@@ -479,7 +479,9 @@ direct_update(ScdcChangeReader *r, ScdcChange *change)
 	ScdcRowView *after = &r->new_view;
 	bool		as_update;
 
-	if (r->mode != SCDC_DEDUP_NONE && scdc_row_view_same_image(before, after))
+	/* the same bytes may be another row, under another schema */
+	if (r->mode != SCDC_DEDUP_NONE && scdc_row_view_same_image(before, after) &&
+		(r->event.old_schema == 0 || scdc_row_view_same_identity(before, after)))
 		return false;
 	as_update = r->compute_updates && scdc_row_view_same_identity(before, after);
 	r->second = true;

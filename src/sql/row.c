@@ -139,7 +139,7 @@ key_column_init(ScdcKeyColumn *key, const ScdcColumn *column, MemoryContext cont
 	key->typlen = cache->typlen;
 	key->typbyval = cache->typbyval;
 	key->kind = key_kind(key);
-	key->is_integer = scdc_type_is_integer(type);
+	key->type = type;
 	return true;
 }
 
@@ -545,16 +545,14 @@ same_fixed_keys(const ScdcRowSchema *schema, const char *a, const char *b)
 }
 
 /*
- * Can a key column be compared across two schemas?  A rewrite that changes
- * how keys compare has recorded every row, as one that takes another
- * identity; but it leaves out integers that only became wider or narrower,
- * and these are equal if their datums are.
+ * Can a key column be compared across two schemas?  If not, every row was
+ * recorded when the table was altered, as one that takes another identity.
  */
 static inline bool
 same_operator(const ScdcKeyColumn *a, const ScdcKeyColumn *b)
 {
-	return a->equal.fn_oid == b->equal.fn_oid ||
-		(a->kind == SCDC_KEY_DATUM && b->kind == SCDC_KEY_DATUM && a->is_integer && b->is_integer);
+	return (a->type == b->type && a->collation == b->collation) ||
+		scdc_compares_alike(a->type, a->collation, b->type, b->collation);
 }
 
 bool

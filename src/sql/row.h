@@ -33,9 +33,9 @@ typedef struct ScdcKeyColumn
 	FmgrInfo	input;
 	Oid			input_param;
 	struct ScdcOldText *old_text;	/* what the text is to be made into before; or NULL */
-	int16		typlen;			/* of what is compared */
+	int16		typlen;
 	bool		typbyval;
-	bool		is_integer;
+	Oid			type;			/* of what is compared */
 	Oid			collation;
 	FmgrInfo	equal;
 	bool		has_hash;

@@ -4,7 +4,7 @@
 SET client_min_messages = warning;
 SET streamcdc.read_timeout = '60 s';
 
-SELECT plan(99);
+SELECT plan(121);
 
 CREATE SCHEMA p30;
 SET search_path = p30, public;
@@ -207,6 +207,36 @@ SELECT is((SELECT string_agg(_change_type || ' ' || (row_data ->> 'k'), ', ') FR
 	'update_preimage 8, update_postimage 18, update_preimage 9, update_postimage 19, delete 4, update_preimage 5, update_postimage 15',
 	'an operator class in SQL');
 SET search_path = p30, public;
+
+/*
+ * A key that gets another type or collation, without the table being rewritten: where that compares in another way, every
+ * row takes another identity
+ */
+CREATE TABLE p30.retyped (n int GENERATED ALWAYS AS IDENTITY, before text, after text, a text, b text, alike boolean);
+INSERT INTO p30.retyped (before, after, a, b, alike) VALUES
+	('text', 'public.citext', 'a', 'A', false),
+	('public.citext', 'text', 'a', 'a', false),
+	('text', 'text COLLATE p30.ignore_case', 'a', 'A', false),
+	('text COLLATE p30.ignore_case', 'text COLLATE "C"', 'a', 'a', false),
+	('text', 'text COLLATE "C"', 'a', 'a', true),
+	('text[]', 'public.citext[]', '{a}', '{A}', false),
+	('int[]', 'bigint[]', '{1}', '{1}', false),							-- (this is a rewrite)
+	('varchar(9)', 'text', 'a', 'a', true),
+	('varchar(9)', 'bpchar', 'a', 'a ', false),
+	('int', 'oid', '1', '1', false),
+	('int', 'bigint', '1', '1', true);
+SELECT format('CREATE TABLE p30.retyped_%s (k %s PRIMARY KEY, v int); DO $do$ BEGIN PERFORM stream_track(''p30.retyped_%s'', baseline => false); END $do$', n, before, n)
+FROM p30.retyped ORDER BY n \gexec
+SELECT format('INSERT INTO p30.retyped_%s VALUES (%L, 1)', n, a), format('ALTER TABLE p30.retyped_%s ALTER k TYPE %s', n, after),
+	format('UPDATE p30.retyped_%s SET v = 2; UPDATE p30.retyped_%s SET k = %L', n, n, b)
+FROM p30.retyped ORDER BY n \gexec
+SELECT is(p30.labels('retyped_' || n, f.first, NULL, 'dropCarryovers'),
+	CASE WHEN alike THEN format('insert %s, update_preimage %s, update_postimage %s', first, first + 1, first + 1)
+		ELSE format('insert %s, delete %s, insert %s, update_preimage %s, update_postimage %s', first, first + 1, first + 1, first + 2, first + 2) END,
+	format('%s becomes %s', before, after))
+FROM p30.retyped, LATERAL (SELECT min(_commit_version) AS first FROM stream_versions('p30.retyped_' || n)) AS f ORDER BY n;
+SELECT is(p30.labels('retyped_' || n, f.first, NULL, 'netChanges'), format('insert %s', f.last), format('%s becomes %s: net changes', before, after))
+FROM p30.retyped, LATERAL (SELECT min(_commit_version) AS first, max(_commit_version) AS last FROM stream_versions('p30.retyped_' || n)) AS f ORDER BY n;
 
 /*
  * An identity that lost its index
