@@ -564,10 +564,12 @@ select_list(LogReader *r)
 	return list.data;
 }
 
+/* With the bounds as they were given: what is next to an infinite timestamp has no text, as a foreign server wants it. */
 static const char *
 where_clause(const ScdcRange *range)
 {
 	const char *column;
+	const char *start;
 
 	switch (range->kind)
 	{
@@ -582,9 +584,10 @@ where_clause(const ScdcRange *range)
 		default:
 			elog(ERROR, "unexpected kind of range: %d", (int) range->kind);
 	}
+	start = psprintf(" WHERE l.%s OPERATOR(pg_catalog.%s) $1", column, range->first == range->start ? ">=" : ">");
 	if (!range->has_end)
-		return psprintf(" WHERE l.%s OPERATOR(pg_catalog.>=) $1", column);
-	return psprintf(" WHERE l.%s OPERATOR(pg_catalog.>=) $1 AND l.%s OPERATOR(pg_catalog.<=) $2", column, column);
+		return start;
+	return psprintf("%s AND l.%s OPERATOR(pg_catalog.%s) $2", start, column, range->last == range->end ? "<=" : "<");
 }
 
 /* order: ORDER BY clause or "" */
@@ -594,7 +597,7 @@ open_cursor(LogReader *r, const char *select, const ScdcRange *range, const char
 	Oid			relid = r->registration->relid;
 	Oid			type = range->kind == SCDC_RANGE_TIMESTAMPS ? TIMESTAMPTZOID : INT8OID;
 	Oid			types[2] = {type, type};
-	Datum		values[2] = {Int64GetDatum(range->first), Int64GetDatum(range->last)};	/* both types are int64 */
+	Datum		values[2] = {Int64GetDatum(range->start), Int64GetDatum(range->end)};	/* both types are int64 */
 	int			nargs = range->kind == SCDC_RANGE_ALL ? 0 : range->has_end ? 2 : 1;
 	StringInfoData query;
 	Portal		portal;

@@ -3,7 +3,7 @@
 
 SET client_min_messages = warning;
 
-SELECT plan(121);
+SELECT plan(123);
 
 \ir include/errors.sql
 
@@ -253,6 +253,22 @@ SELECT is(pg_temp.changes($$'keys', compute_updates => true$$), 'update_preimage
 CREATE TABLE text_versions (id int, _change_type text, _commit_version text, _commit_timestamp timestamptz);
 SELECT is(pg_temp.register_error($$'text_versions', false, false, false$$), 'none', 'versions may be text');
 SELECT is(pg_temp.error_of($$SELECT * FROM stream_changes('text_versions')$$), '0A000 / versions of change log "text_versions" are of type text', 'but not to be read here');
+
+-- bounds are sent to a foreign server as text, which what is next to infinity has not
+DO $$
+BEGIN
+	CREATE EXTENSION IF NOT EXISTS postgres_fdw;
+	EXECUTE format('CREATE SERVER p40_here FOREIGN DATA WRAPPER postgres_fdw OPTIONS (host %L, port %L, dbname %L)',
+		split_part(current_setting('unix_socket_directories'), ',', 1), current_setting('port'), current_database());
+	EXECUTE format('CREATE USER MAPPING FOR CURRENT_USER SERVER p40_here OPTIONS (user %L)', current_user);
+END $$;
+CREATE TABLE always AS SELECT g AS id, 'insert' AS _change_type, g::bigint AS _commit_version, ('{-infinity,2020-01-01,infinity}'::timestamptz[])[g] AS _commit_timestamp FROM generate_series(1, 3) AS g;
+CREATE FOREIGN TABLE always_there (id int, _change_type text, _commit_version bigint, _commit_timestamp timestamptz) SERVER p40_here OPTIONS (table_name 'always', schema_name 'p40');
+SELECT stream_register_changelog('always_there', false, false, false) \g /dev/null
+SELECT is(pg_temp.error_of($$SELECT * FROM stream_changes('always_there', starting_timestamp => '-infinity', starting_bound_inclusive => false)$$), 'none', 'an exclusive bound at infinity');
+SELECT is((SELECT array_agg((row_data ->> 'id')::int) FROM stream_changes('always_there', starting_timestamp => '-infinity', ending_timestamp => 'infinity', starting_bound_inclusive => false, ending_bound_inclusive => false)),
+	'{2}', 'excludes what is there');
+DROP SERVER p40_here CASCADE;
 
 -- an operator class whose functions the caller's search_path leads to; names in the result are written without it
 CREATE TABLE pg_class ();
