@@ -365,7 +365,7 @@ LANGUAGE C VOLATILE PARALLEL UNSAFE;
 COMMENT ON FUNCTION stream_changes(regclass, bigint, bigint, timestamptz, timestamptz, boolean, boolean, text, boolean)
 	IS 'row-level changes of a table in a range of versions';
 
-CREATE FUNCTION stream_changes(table_row anyelement,
+CREATE FUNCTION stream_changes(table_name anyelement,
 							   starting_version bigint DEFAULT NULL, ending_version bigint DEFAULT NULL,
 							   starting_timestamp timestamptz DEFAULT NULL, ending_timestamp timestamptz DEFAULT NULL,
 							   starting_bound_inclusive boolean DEFAULT true, ending_bound_inclusive boolean DEFAULT true,

@@ -24,6 +24,7 @@
  */
 #include "postgres.h"
 
+#include "access/heapam.h"
 #include "access/htup_details.h"
 #include "access/table.h"
 #include "access/tableam.h"
@@ -90,6 +91,38 @@ moves_partition(const AlterTableStmt *stmt)
 	return cmd->def != NULL && IsA(cmd->def, PartitionCmd);
 }
 
+/*
+ * ALTER TYPE ... CASCADE alters the tables that were made OF the type: those,
+ * locked; NIL if the command will fail for one of them.
+ */
+static List *
+lock_typed_tables(Oid type)
+{
+	Relation	pg_class = table_open(RelationRelationId, AccessShareLock);
+	List	   *candidates = NIL;
+	List	   *tables = NIL;
+	ScanKeyData key;
+	TableScanDesc scan;
+	HeapTuple	tuple;
+	ListCell   *lc;
+
+	ScanKeyInit(&key, Anum_pg_class_reloftype, BTEqualStrategyNumber, F_OIDEQ, ObjectIdGetDatum(type));
+	scan = table_beginscan_catalog(pg_class, 1, &key);
+	while ((tuple = heap_getnext(scan, ForwardScanDirection)) != NULL)
+		candidates = lappend_oid(candidates, ((Form_pg_class) GETSTRUCT(tuple))->oid);
+	table_endscan(scan);
+	table_close(pg_class, AccessShareLock);
+
+	foreach(lc, candidates)
+	{
+		if (!pg_class_ownercheck(lfirst_oid(lc), GetUserId()))
+			return NIL;
+		LockRelationOid(lfirst_oid(lc), AccessExclusiveLock);
+		tables = list_concat_unique_oid(tables, find_all_inheritors(lfirst_oid(lc), AccessExclusiveLock, NULL));
+	}
+	return tables;
+}
+
 /* The tables that the command is about, locked; NIL if none of them can be a tracked one, or the command will fail. */
 static List *
 lock_tables(AlterTableStmt *stmt)
@@ -98,6 +131,13 @@ lock_tables(AlterTableStmt *stmt)
 	Oid			relid;
 	char		relkind;
 
+	if (stmt->objtype == OBJECT_TYPE)
+	{
+		relid = RangeVarGetRelid(rv, NoLock, true);
+		if (!OidIsValid(relid) || !pg_class_ownercheck(relid, GetUserId()) || !scdc_command_is_of_interest())
+			return NIL;
+		return lock_typed_tables(get_rel_type_id(relid));
+	}
 	if (stmt->objtype != OBJECT_TABLE || AlterTableGetLockLevel(stmt->cmds) != AccessExclusiveLock || moves_partition(stmt))
 		return NIL;
 	relid = RangeVarGetRelid(rv, NoLock, true);

@@ -122,7 +122,7 @@ INSERT INTO surface VALUES
 	('stream_version_at', 'table_name regclass, at timestamp with time zone', 'bigint'),
 	('stream_changes', 'table_name text, ' || :'range' || :'modes', 'TABLE(' || :'feed' || ' jsonb)'),
 	('stream_changes', 'table_name regclass, ' || :'range' || :'modes', 'TABLE(' || :'feed' || ' jsonb)'),
-	('stream_changes', 'table_row anyelement, ' || :'range' || :'modes', 'TABLE(' || :'feed' || ' anyelement)'),
+	('stream_changes', 'table_name anyelement, ' || :'range' || :'modes', 'TABLE(' || :'feed' || ' anyelement)'),
 	('stream_events', 'table_name text, ' || :'range', 'TABLE(event text, _commit_version bigint, '
 		'_commit_timestamp timestamp with time zone, event_number bigint, old_row jsonb, new_row jsonb)'),
 	('stream_versions', 'table_name text, ' || :'versions', 'TABLE(_commit_version bigint, _commit_timestamp timestamp with time zone, '

@@ -3,7 +3,7 @@
 SET client_min_messages = warning;
 SET streamcdc.read_timeout = '60 s';
 
-SELECT plan(29);
+SELECT plan(30);
 
 \ir include/errors.sql
 
@@ -29,6 +29,7 @@ SELECT is((SELECT pg_typeof(row_data) FROM stream_changes(NULL::p12_plain, 1) LI
 SELECT results_eq($$SELECT to_jsonb(row_data) FROM stream_changes(NULL::p12_plain)$$, $$SELECT row_data FROM stream_changes('p12_plain')$$, 'the same as the jsonb form');
 SELECT results_eq($$SELECT row_data FROM stream_changes(NULL::p12_plain, 1, compute_updates => true) WHERE _change_type = 'update_postimage'$$,
 	$$SELECT p FROM p12_plain AS p WHERE id = 1$$, 'equal to the table''s own row');
+SELECT is((SELECT count(*) FROM stream_changes(table_name => NULL::p12_plain)), 4::bigint, 'called by name');
 SELECT results_eq($$SELECT (row_data).id, _change_type FROM stream_changes(NULL::p12_plain, deduplication_mode => 'netChanges')$$,
 	$$VALUES (2, 'insert'), (1, 'insert')$$, 'net changes, typed');
 SELECT results_eq($$SELECT p.id, (c.row_data).v FROM p12_plain AS p JOIN stream_changes(NULL::p12_plain, 1) AS c ON (c.row_data).id = p.id WHERE c._change_type = 'insert'$$,
