@@ -13,7 +13,9 @@
 #include "access/table.h"
 #include "access/transam.h"
 #include "catalog/indexing.h"
+#include "catalog/pg_am.h"
 #include "catalog/pg_index.h"
+#include "catalog/pg_opclass.h"
 #include "catalog/pg_type.h"
 #include "lib/stringinfo.h"
 #include "libpq/pqformat.h"
@@ -187,6 +189,71 @@ layout(ScdcSchema *schema)
 	}
 }
 
+static Oid
+equality_of(Oid opclass)
+{
+	Oid			type = get_opclass_input_type(opclass);
+
+	return get_opfamily_member(get_opclass_family(opclass), type, type, BTEqualStrategyNumber);
+}
+
+/*
+ * The default operator class of a type, which values of it have in an index
+ * of the given class: its own, or that of the type that the class is for.
+ * (GetDefaultOpClass looks up other things in the middle of its scan, which
+ * cannot be done when a transaction is decoded that still runs.)
+ */
+static Oid
+default_opclass(Oid type, Oid opclass)
+{
+	Relation	rel = table_open(OperatorClassRelationId, AccessShareLock);
+	Oid			input = get_opclass_input_type(opclass);
+	Oid			own = InvalidOid;
+	Oid			general = InvalidOid;
+	ScanKeyData key[1];
+	SysScanDesc scan;
+	HeapTuple	tuple;
+
+	ScanKeyInit(&key[0], Anum_pg_opclass_opcmethod, BTEqualStrategyNumber, F_OIDEQ, ObjectIdGetDatum(BTREE_AM_OID));
+	scan = systable_beginscan(rel, OpclassAmNameNspIndexId, true, NULL, 1, key);
+	while ((tuple = systable_getnext(scan)) != NULL)
+	{
+		Form_pg_opclass class = (Form_pg_opclass) GETSTRUCT(tuple);
+
+		if (class->opcdefault && class->opcintype == type)
+			own = class->oid;
+		else if (class->opcdefault && class->opcintype == input)
+			general = class->oid;
+	}
+	systable_endscan(scan);
+	table_close(rel, AccessShareLock);
+	return OidIsValid(own) ? own : general;
+}
+
+/*
+ * Readers compare by the column's own operator and collation.  Are rows that
+ * are distinct to the index distinct to them too?
+ */
+static bool
+tells_rows_apart(HeapTuple tuple, int i)
+{
+	Form_pg_index index = (Form_pg_index) GETSTRUCT(tuple);
+	bool		isnull;
+	Oid			opclass = ((oidvector *) DatumGetPointer(SysCacheGetAttr(INDEXRELID, tuple, Anum_pg_index_indclass, &isnull)))->values[i];
+	Oid			index_collation = ((oidvector *) DatumGetPointer(SysCacheGetAttr(INDEXRELID, tuple, Anum_pg_index_indcollation, &isnull)))->values[i];
+	Oid			type,
+				collation,
+				own_class;
+	int32		typmod;
+
+	get_atttypetypmodcoll(index->indrelid, index->indkey.values[i], &type, &typmod, &collation);
+	own_class = default_opclass(getBaseType(type), opclass);
+	if (!OidIsValid(own_class) || (opclass != own_class && equality_of(opclass) != equality_of(own_class)))
+		return false;
+	/* what a deterministic collation calls equal, every one does */
+	return index_collation == collation || is_deterministic(collation);
+}
+
 bool
 scdc_index_identity(Oid indexoid, AttrNumber *columns, int *ncolumns)
 {
@@ -206,6 +273,7 @@ scdc_index_identity(Oid indexoid, AttrNumber *columns, int *ncolumns)
 		columns[i] = index->indkey.values[i];
 		if (columns[i] <= 0)
 			result = false;
+		result = result && tells_rows_apart(tuple, i);
 	}
 	ReleaseSysCache(tuple);
 	return result;

@@ -66,7 +66,8 @@ extern bool scdc_compares_alike(Oid type, Oid collation, Oid other_type, Oid oth
 
 /*
  * The key columns of an index that can identify rows: valid, unique (deferred
- * or not), without WHERE and expressions.  False if it cannot.  columns has
+ * or not), without WHERE and expressions, and with no other operator class
+ * or collation by which more rows are distinct than by the column's own.  False if it cannot.  columns has
  * room for INDEX_MAX_KEYS.
  */
 extern bool scdc_index_identity(Oid indexoid, AttrNumber *columns, int *ncolumns);

@@ -201,7 +201,7 @@ choose_identity(Relation rel, ArrayType *columns, ScdcStream *stream)
 					(errcode(ERRCODE_INVALID_COLUMN_REFERENCE),
 					 errmsg("there is no unique index on the identity columns of table \"%s\"",
 							RelationGetRelationName(rel)),
-					 errhint("Name exactly the columns of a valid unique index without WHERE clause and expressions.")));
+					 errhint("Name exactly the columns of a valid unique index without WHERE clause and expressions, which compares them as the columns themselves do.")));
 		return;
 	}
 	stream->identity_index = scdc_primary_key(rel);

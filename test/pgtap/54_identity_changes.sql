@@ -4,7 +4,7 @@
 SET client_min_messages = warning;
 SET streamcdc.read_timeout = '120 s';
 
-SELECT plan(104);
+SELECT plan(112);
 
 CREATE SCHEMA p54;
 SET search_path = p54, public;
@@ -90,6 +90,33 @@ SELECT is(p54.tried('chosen', columns), result, test) FROM (VALUES
 	(18, '{a,a}', '42701', 'one twice'),
 	(19, '{a,NULL}', '22004', 'NULL')) AS t (n, columns, result, test) ORDER BY n;
 SELECT is(relreplident, 'd', 'REPLICA IDENTITY is what it was') FROM pg_class WHERE oid = 'chosen'::regclass;
+
+-- an index must not take for two rows what readers take for one
+CREATE COLLATION p54.ignore_case (provider = icu, locale = 'und-u-ks-level2', deterministic = false);
+CREATE TYPE p54.two AS (a numeric, b text);
+CREATE TABLE compared (any_case text COLLATE ignore_case, same_case text, pattern varchar(9), image two, plain two, again text COLLATE ignore_case NOT NULL);
+CREATE UNIQUE INDEX ON compared (any_case COLLATE "C");
+CREATE UNIQUE INDEX ON compared (same_case COLLATE ignore_case);
+CREATE UNIQUE INDEX ON compared (pattern varchar_pattern_ops);
+CREATE UNIQUE INDEX ON compared (image record_image_ops);
+CREATE UNIQUE INDEX ON compared (plain);
+CREATE UNIQUE INDEX compared_again ON compared (again COLLATE "C");
+SELECT is(p54.tried('compared', columns), result, test) FROM (VALUES
+	(1, '{any_case}'::name[], '42P10', 'an index with a collation that tells more apart'),
+	(2, '{same_case}', '{same_case}', 'one with a collation that tells less apart'),
+	(3, '{pattern}', '{pattern}', 'an operator class with the same equality'),
+	(4, '{image}', '42P10', 'one with another equality'),
+	(5, '{plain}', '{plain}', 'a composite')) AS t (n, columns, result, test) ORDER BY n;
+ALTER TABLE compared REPLICA IDENTITY USING INDEX compared_again;
+SELECT is(p54.tried('compared', NULL), '{}', 'nor is such an index taken as REPLICA IDENTITY');
+CREATE UNIQUE INDEX ON compared (again);
+SELECT is(p54.tried('compared', '{again}'), '{again}', 'another index on the column will do');
+CREATE TABLE refined (k text NOT NULL, v int);
+CREATE UNIQUE INDEX ON refined (k COLLATE "C");
+SELECT stream_track('refined', '{k}', baseline => false) \g /dev/null
+ALTER TABLE refined ALTER k TYPE text COLLATE ignore_case;
+SELECT is(p54.shown('refined'), NULL, 'the column gets a collation by which the index is none any more');
+SELECT stream_untrack('refined') \g /dev/null
 
 CREATE TABLE by_index (k int NOT NULL, v int);
 CREATE UNIQUE INDEX by_index_k ON by_index (k);
