@@ -3,14 +3,15 @@
  * flow.c
  *	  One micro-batch: rows in, rows of "batch" out (see flow.h).
  *
- * Keys of the state store:
+ * Records of the state:
  *
- *		'g' batch 'b' seq				a buffered row
- *		'g' batch 'n' hash ordinal		an identity: the batch its chain began
- *										with, first event, last event
+ *		a row								one that is buffered
+ *		hash, batch, row, [row]				an identity: its hash, the batch its
+ *											chain began with, first event, last
+ *											event (if it is another)
  *
- * with numbers in eight bytes, most significant first, so that the store
- * keeps them in their order.
+ * The former are in the order in which they came, the latter in that of their
+ * hashes.
  *
  *-------------------------------------------------------------------------
  */
@@ -20,21 +21,15 @@
 #include "catalog/pg_collation.h"
 #include "executor/executor.h"
 #include "miscadmin.h"
-#include "port/pg_bswap.h"
-#include "port/pg_crc32c.h"
 #include "utils/builtins.h"
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
 
 #include "jobs/failure.h"
 #include "jobs/flow.h"
+#include "jobs/generation.h"
 #include "jobs/order.h"
 #include "sql/tapes.h"
-
-#define KEY_SIZE	32
-
-/* Up to so many rows of a generation are deleted one by one. */
-#define FEW_ROWS	10000
 
 #define MEMORY_MAX	(64 * 1024) /* kB */
 
@@ -63,12 +58,9 @@ struct ScdcFlow
 	MemoryContext row_cxt;		/* reset after each row */
 	ScdcWorkBuffer row;			/* the one that has come in */
 	TupleTableSlot *out_slot;	/* for rows that go out as they are; NULL: none do */
-	StringInfoData chain;		/* room for one, as it is stored */
 	int64		seq;
-	int64		state_seq;
-	int64		rows_read;		/* of the generation before */
-	pg_crc32c	crc_read;
-	pg_crc32c	crc_written;
+	ScdcGenerationReader before;	/* what the batch before has left */
+	ScdcGenerationWriter after; /* what this one leaves */
 
 	ScdcOrder  *waiting;		/* BUFFER: rows that are due; NET: rows by identity */
 	ScdcOrder  *leaving;		/* NET: result, to be put into order */
@@ -95,64 +87,6 @@ scdc_flow_memory(void)
  * ---------------------------------------------------------------------
  */
 
-static ScdcStoreKey
-generation_key(char *room, int64 batch, char kind)
-{
-	uint64		n = pg_hton64((uint64) batch);
-	ScdcStoreKey key;
-
-	room[0] = 'g';
-	memcpy(room + 1, &n, 8);
-	room[9] = kind;
-	key.data = room;
-	key.len = kind ? 10 : 9;
-	return key;
-}
-
-static void
-add_number(char *room, ScdcStoreKey *key, uint64 number)
-{
-	uint64		n = pg_hton64(number);
-
-	memcpy(room + key->len, &n, 8);
-	key->len += 8;
-}
-
-/* All that a batch has left. */
-static ScdcStoreScan *
-scan_generation(ScdcFlow *f, int64 batch, char kind)
-{
-	char		from[KEY_SIZE];
-	char		to[KEY_SIZE];
-
-	return scdc_store_scan_begin(f->store, generation_key(from, batch, kind), generation_key(to, batch, kind + 1));
-}
-
-void
-scdc_flow_forget(ScdcStore *store, int64 batch_id, int64 rows)
-{
-	char		from[KEY_SIZE];
-	char		to[KEY_SIZE];
-
-	if (rows > 0)
-		scdc_store_delete_range(store, generation_key(from, batch_id, '\0'), generation_key(to, batch_id + 1, '\0'),
-								rows <= FEW_ROWS);
-}
-
-/* What an unfinished try of this batch may have left would be taken for this one's. */
-static void
-forget_this_and_later(ScdcFlow *f)
-{
-	char		from[KEY_SIZE];
-	char		to[KEY_SIZE];
-
-	ScdcStoreKey first = generation_key(from, f->batch->batch_id, '\0');
-	ScdcStoreKey last = generation_key(to, PG_INT64_MAX, '\0');
-
-	if (scdc_store_any(f->store, first, last))
-		scdc_store_delete_range(f->store, first, last, false);
-}
-
 static void
 note_state_row(ScdcFlow *f, int64 begun, const ScdcWorkRow *oldest, Size size)
 {
@@ -168,44 +102,18 @@ note_state_row(ScdcFlow *f, int64 begun, const ScdcWorkRow *oldest, Size size)
 	}
 }
 
-/* Is the generation that was read the one that was written? */
-static void
-check_generation(ScdcFlow *f)
-{
-	FIN_CRC32C(f->crc_read);
-	if (f->rows_read != f->options.expected_rows || (f->rows_read > 0 && f->crc_read != f->options.expected_crc))
-		scdc_store_damaged(f->store, psprintf(INT64_FORMAT " rows were read where " INT64_FORMAT " were written, or others",
-											  f->rows_read, f->options.expected_rows));
-}
-
-static void
-state_put(ScdcFlow *f, ScdcStoreKey key, const void *value, Size len)
-{
-	COMP_CRC32C(f->crc_written, key.data, key.len);
-	COMP_CRC32C(f->crc_written, value, len);
-	scdc_store_put_sorted(f->store, key, value, len);
-}
-
-static bool
-state_next(ScdcFlow *f, ScdcStoreScan *scan, ScdcStoreKey *key, ScdcStoreKey *value)
-{
-	if (!scdc_store_scan_next(scan, key, value))
-		return false;
-	COMP_CRC32C(f->crc_read, key->data, key->len);
-	COMP_CRC32C(f->crc_read, value->data, value->len);
-	f->rows_read++;
-	return true;
-}
-
 static void
 put_buffered(ScdcFlow *f, const ScdcWorkRow *row)
 {
-	char		room[KEY_SIZE];
-	ScdcStoreKey key = generation_key(room, f->batch->batch_id, 'b');
+	scdc_generation_add(&f->after, row, row->size);
+	note_state_row(f, f->batch->batch_id, row, scdc_generation_end_record(&f->after));
+}
 
-	add_number(room, &key, f->state_seq++);
-	state_put(f, key, row, row->size);
-	note_state_row(f, f->batch->batch_id, row, row->size);
+/* Is what was read what the batch before has written? */
+static void
+end_reading(ScdcFlow *f)
+{
+	scdc_generation_check(&f->before, f->options.expected_rows, f->options.expected_crc);
 }
 
 /* A copy at an aligned address of the row that the data begin with. */
@@ -421,25 +329,24 @@ end_collapse(ScdcFlow *f)
 static void
 end_buffer(ScdcFlow *f)
 {
-	ScdcStoreScan *scan = scan_generation(f, f->batch->batch_id - 1, 'b');
-	ScdcStoreKey key,
-				value;
 	const ScdcWorkRow *row;
+	const char *data;
+	Size		data_len;
 
+	scdc_generation_read(&f->before, f->store, f->batch->batch_id - 1);
 	/* all that the batch before has left is due: the watermark has come to its newest row */
-	while (state_next(f, scan, &key, &value))
+	while (scdc_generation_next(&f->before, &data, &data_len))
 	{
 		MemoryContext old = MemoryContextSwitchTo(f->row_cxt);
 		Size		len;
 
-		row = row_at(value.data, value.len, &len);
+		row = row_at(data, data_len, &len);
 		scdc_order_put(f->waiting, row, row->type);
 		f->result.removed_rows++;
 		MemoryContextSwitchTo(old);
 		MemoryContextReset(f->row_cxt);
 	}
-	scdc_store_scan_end(scan);
-	check_generation(f);
+	end_reading(f);
 
 	scdc_order_finish(f->waiting);
 	while ((row = scdc_order_next(f->waiting)) != NULL)
@@ -471,33 +378,23 @@ end_order(ScdcOrder **order)
 }
 
 static void
-write_chain(ScdcFlow *f, const Chain *chain, uint64 hash, int ordinal)
+write_chain(ScdcFlow *f, const Chain *chain, uint64 hash)
 {
-	char		room[KEY_SIZE];
-	ScdcStoreKey key = generation_key(room, f->batch->batch_id, 'n');
-	StringInfo	value = &f->chain;
-
-	add_number(room, &key, hash);
-	add_number(room, &key, ordinal);
-	resetStringInfo(value);
-	appendBinaryStringInfo(value, (const char *) &chain->begun, sizeof(int64));
-	appendBinaryStringInfo(value, (const char *) chain->first, chain->first->size);
+	scdc_generation_add(&f->after, &hash, sizeof(uint64));
+	scdc_generation_add(&f->after, &chain->begun, sizeof(int64));
+	scdc_generation_add(&f->after, chain->first, chain->first->size);
 	if (chain->last != chain->first)
-		appendBinaryStringInfo(value, (const char *) chain->last, chain->last->size);
-	state_put(f, key, value->data, value->len);
-	note_state_row(f, chain->begun, chain->first, value->len);
+		scdc_generation_add(&f->after, chain->last, chain->last->size);
+	note_state_row(f, chain->begun, chain->first, scdc_generation_end_record(&f->after));
 }
 
+/* A chain as it was written, without its hash. */
 static void
-read_chain(ScdcStoreKey value, Chain *chain)
+read_chain(const char *data, Size left, Chain *chain)
 {
-	const char *data = value.data;
-	Size		left = value.len;
 	Size		len;
 
 	memset(chain, 0, sizeof(*chain));
-	if (left < sizeof(int64))
-		(void) row_at(data, 0, &len);
 	memcpy(&chain->begun, data, sizeof(int64));
 	data += sizeof(int64);
 	left -= sizeof(int64);
@@ -572,7 +469,6 @@ add_row(ScdcFlow *f, List *chains, const ScdcWorkRow *row)
 static void
 end_hash(ScdcFlow *f, List *chains, uint64 hash)
 {
-	int			ordinal = 0;
 	ListCell   *lc;
 
 	foreach(lc, chains)
@@ -582,26 +478,21 @@ end_hash(ScdcFlow *f, List *chains, uint64 hash)
 		if (is_due(f, chain))
 			emit_chain(f, chain);
 		else
-			write_chain(f, chain, hash, ordinal++);
+			write_chain(f, chain, hash);
 	}
 }
 
-/* The state's next chain; false at the end. */
+/* The state's next chain, behind its hash; false at the end. */
 static bool
-next_chain(ScdcFlow *f, ScdcStoreScan *scan, uint64 *hash, ScdcStoreKey *value)
+next_chain(ScdcFlow *f, uint64 *hash, const char **data, Size *len)
 {
-	ScdcStoreKey key;
-
-	if (!state_next(f, scan, &key, value))
+	if (!scdc_generation_next(&f->before, data, len))
 		return false;
-	if (key.len != 26)
-	{
-		Size		len;
-
-		(void) row_at(key.data, 0, &len);
-	}
-	memcpy(hash, (const char *) key.data + 10, 8);
-	*hash = pg_ntoh64(*hash);
+	if (*len < sizeof(uint64) + sizeof(int64))
+		scdc_store_damaged(f->store, "a record is too short");
+	memcpy(hash, *data, sizeof(uint64));
+	*data += sizeof(uint64);
+	*len -= sizeof(uint64);
 	return true;
 }
 
@@ -613,13 +504,15 @@ next_chain(ScdcFlow *f, ScdcStoreScan *scan, uint64 *hash, ScdcStoreKey *value)
 static void
 end_net(ScdcFlow *f)
 {
-	ScdcStoreScan *scan = scan_generation(f, f->batch->batch_id - 1, 'n');
 	MemoryContext hash_cxt = AllocSetContextCreate(f->context, "streamcdc identities", ALLOCSET_DEFAULT_SIZES);
-	ScdcStoreKey value = {0};
+	const char *data;
+	Size		len;
 	uint64		state_hash = 0;
-	bool		has_state = next_chain(f, scan, &state_hash, &value);
+	bool		has_state;
 	const ScdcWorkRow *row;
 
+	scdc_generation_read(&f->before, f->store, f->batch->batch_id - 1);
+	has_state = next_chain(f, &state_hash, &data, &len);
 	scdc_order_finish(f->waiting);
 	row = scdc_order_next(f->waiting);
 	while (has_state || row)
@@ -632,10 +525,10 @@ end_net(ScdcFlow *f)
 		{
 			Chain	   *chain = palloc(sizeof(Chain));
 
-			read_chain(value, chain);
+			read_chain(data, len, chain);
 			chains = lappend(chains, chain);
 			f->result.removed_rows++;
-			has_state = next_chain(f, scan, &state_hash, &value);
+			has_state = next_chain(f, &state_hash, &data, &len);
 		}
 		while (row && row->hash == hash)
 		{
@@ -646,8 +539,7 @@ end_net(ScdcFlow *f)
 		MemoryContextSwitchTo(old);
 		MemoryContextReset(hash_cxt);
 	}
-	scdc_store_scan_end(scan);
-	check_generation(f);
+	end_reading(f);
 	end_order(&f->waiting);
 
 	scdc_order_finish(f->leaving);
@@ -680,13 +572,10 @@ scdc_flow_begin(ScdcWork *work, const ScdcFlowOptions *options, const ScdcBatch 
 	f->row.context = context;
 	if (work->batch->natts == work->desc->natts)
 		f->out_slot = MakeSingleTupleTableSlot(work->desc, &TTSOpsMinimalTuple);
-	initStringInfo(&f->chain);
 	f->result.watermark = batch->watermark;
 	f->result.min_timestamp = DT_NOEND;
 	f->result.max_timestamp = DT_NOBEGIN;
 	f->result.oldest_batch = batch->batch_id + 1;
-	INIT_CRC32C(f->crc_read);
-	INIT_CRC32C(f->crc_written);
 	begin_collapse(f);
 	if (options->way == SCDC_FLOW_BUFFER || options->way == SCDC_FLOW_NET)
 	{
@@ -695,7 +584,7 @@ scdc_flow_begin(ScdcWork *work, const ScdcFlowOptions *options, const ScdcBatch 
 		f->waiting = scdc_order_create(work, by_identity ? SCDC_BY_IDENTITY : SCDC_BY_VERSION, scdc_flow_memory());
 		if (by_identity)
 			f->leaving = scdc_order_create(work, SCDC_BY_VERSION, scdc_flow_memory());
-		forget_this_and_later(f);
+		scdc_generation_write(&f->after, store, batch->batch_id);
 	}
 	MemoryContextSwitchTo(old);
 	return f;
@@ -786,10 +675,11 @@ scdc_flow_end(ScdcFlow *f, ScdcFlowResult *result)
 		ExecDropSingleTupleTableSlot(f->out_slot);
 	MemoryContextSwitchTo(old);
 
-	if (f->store)
-		scdc_store_end_sorted(f->store);
-	FIN_CRC32C(f->crc_written);
-	f->result.state_crc = f->crc_written;
+	if (f->after.store)
+	{
+		scdc_generation_finish(&f->after);
+		f->result.state_crc = f->after.crc;
+	}
 	*result = f->result;
 	if (result->oldest_pending)
 		result->oldest_pending = pstrdup(result->oldest_pending);

@@ -91,7 +91,4 @@ extern void scdc_flow_row(ScdcFlow *flow, Datum *values, bool *isnull);
 /* Ends the batch: what is due goes out. */
 extern void scdc_flow_end(ScdcFlow *flow, ScdcFlowResult *result);
 
-/* Deletes the generation of a batch, of that many rows. */
-extern void scdc_flow_forget(ScdcStore *store, int64 batch_id, int64 rows);
-
 #endif							/* SCDC_FLOW_H */

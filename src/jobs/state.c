@@ -17,7 +17,7 @@
 
 #include "guc.h"
 #include "jobs/definition.h"
-#include "jobs/flow.h"
+#include "jobs/generation.h"
 #include "jobs/state.h"
 
 #define MARK_VERSION	2
@@ -227,7 +227,7 @@ scdc_state_mark(ScdcState *state, const ScdcQuery *q, int64 batch_id, int64 toke
 	mark.crc = crc;
 
 	/* one write: the old generation is there as long as the old mark is */
-	scdc_flow_forget(state->store, state->batch_id, state->rows);
+	scdc_generation_forget(state->store, state->batch_id, state->rows);
 	scdc_store_put(state->store, mark_key, &mark, sizeof(mark));
 	scdc_store_flush(state->store);
 	state->batch_id = batch_id;
