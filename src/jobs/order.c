@@ -26,7 +26,7 @@
 #define MAX_RUNS	64
 
 /* Rows that are fetched ahead while one is worked on. */
-#define AHEAD		16
+#define AHEAD		8
 
 /* A row with what it is ordered by. */
 typedef struct Entry
@@ -145,17 +145,17 @@ make_entry(const ScdcOrder *order, Entry *entry, const ScdcWorkRow *row)
  * ---------------------------------------------------------------------
  */
 
-static inline void
-fetch_ahead(const ScdcOrder *order, Size i)
-{
-	if (i + AHEAD < order->nentries)
-	{
-		const char *row = (const char *) order->entries[i + AHEAD].row;
-
-		__builtin_prefetch(row);
-		__builtin_prefetch(row + 64);
-	}
-}
+/* A macro, since gcc takes a function that does nothing but this for one without effects, and leaves it out. */
+#define fetch_ahead(order, i) \
+	do { \
+		if ((i) + AHEAD < (order)->nentries) \
+		{ \
+			const char *ahead = (const char *) (order)->entries[(i) + AHEAD].row; \
+			\
+			__builtin_prefetch(ahead); \
+			__builtin_prefetch(ahead + 64); \
+		} \
+	} while (0)
 
 /* Sorted rows lie all over the memory; large pages spare a look-up of the page for each. */
 static char *
