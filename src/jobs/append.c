@@ -37,6 +37,7 @@ typedef struct Appender
 	CommandId	cid;
 	MemoryContext context;		/* the appender's own */
 	MemoryContext rows_cxt;		/* reset after each time */
+	bool		as_is;			/* are the query's rows laid out like the sink's? */
 	TupleTableSlot *slots[ROWS_MAX];
 	int			nslots;
 	Size		bytes;
@@ -125,22 +126,49 @@ put_down(Appender *a)
 	a->bytes = 0;
 }
 
+/* Are the columns of the rows those of the sink, all of them and in their order? */
 static bool
-receive_row(TupleTableSlot *row, DestReceiver *self)
+is_laid_out_alike(const Appender *a, TupleDesc desc)
 {
-	Appender   *a = (Appender *) self;
-	TupleTableSlot *slot = a->slots[a->nslots];
+	TupleDesc	to = RelationGetDescr(a->sink);
+
+	/* another table access method has slots of its own */
+	if (table_slot_callbacks(a->sink) != &TTSOpsBufferHeapTuple || desc->natts != to->natts ||
+		list_length(a->columns) != to->natts)
+		return false;
+	for (int i = 0; i < to->natts; i++)
+		if (a->attnums[i] != i + 1 || TupleDescAttr(desc, i)->atttypid != TupleDescAttr(to, i)->atttypid)
+			return false;
+	return true;
+}
+
+static TupleTableSlot *
+make_slot(Appender *a)
+{
+	MemoryContext old = MemoryContextSwitchTo(a->context);
+	TupleTableSlot *slot = MakeSingleTupleTableSlot(RelationGetDescr(a->sink),
+													a->as_is ? &TTSOpsHeapTuple : table_slot_callbacks(a->sink));
+
+	MemoryContextSwitchTo(old);
+	return slot;
+}
+
+/* A copy of the row, as it stands. */
+static void
+copy_row(Appender *a, TupleTableSlot *slot, TupleTableSlot *row)
+{
+	MemoryContext old = MemoryContextSwitchTo(a->rows_cxt);
+
+	ExecStoreHeapTuple(ExecCopySlotHeapTuple(row), slot, false);
+	MemoryContextSwitchTo(old);
+}
+
+/* Each column to its place. */
+static void
+form_row(Appender *a, TupleTableSlot *slot, TupleTableSlot *row)
+{
 	int			n = list_length(a->columns);
-	HeapTuple	tuple;
-	bool		should_free;
 
-	if (slot == NULL)
-	{
-		MemoryContext old = MemoryContextSwitchTo(a->context);
-
-		slot = a->slots[a->nslots] = table_slot_create(a->sink, NULL);
-		MemoryContextSwitchTo(old);
-	}
 	slot_getsomeattrs(row, n);
 	ExecClearTuple(slot);
 	memset(slot->tts_isnull, true, slot->tts_tupleDescriptor->natts * sizeof(bool));
@@ -151,6 +179,23 @@ receive_row(TupleTableSlot *row, DestReceiver *self)
 	}
 	ExecStoreVirtualTuple(slot);
 	ExecMaterializeSlot(slot);
+}
+
+static bool
+receive_row(TupleTableSlot *row, DestReceiver *self)
+{
+	Appender   *a = (Appender *) self;
+	TupleTableSlot *slot;
+	HeapTuple	tuple;
+	bool		should_free;
+
+	if (a->slots[a->nslots] == NULL)
+		a->slots[a->nslots] = make_slot(a);
+	slot = a->slots[a->nslots];
+	if (a->as_is)
+		copy_row(a, slot, row);
+	else
+		form_row(a, slot, row);
 	slot->tts_tableOid = RelationGetRelid(a->sink);
 	if (a->sink->rd_att->constr)
 	{
@@ -168,8 +213,11 @@ receive_row(TupleTableSlot *row, DestReceiver *self)
 static void
 receive_start(DestReceiver *self, int operation, TupleDesc desc)
 {
+	Appender   *a = (Appender *) self;
+
 	/* that of the snapshot under which the query runs, which so does not see what it writes */
-	((Appender *) self)->cid = GetCurrentCommandId(true);
+	a->cid = GetCurrentCommandId(true);
+	a->as_is = is_laid_out_alike(a, desc);
 }
 
 static void

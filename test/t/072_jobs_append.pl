@@ -41,6 +41,13 @@ for my $name (sort keys %sinks)
 sql($node, 'CREATE TABLE itself (id bigint, n int, note text)');
 sql($node, "SELECT stream_start('itself', 'src', sink => 'itself', options => '{\"deduplicationMode\": \"none\"}',
 	query => 'SELECT id, n, note FROM batch WHERE NOT EXISTS (SELECT FROM itself AS i WHERE i.n = batch.n)')");
+# laid out as the rows of batch are, which are copied as they stand; and as those of a query
+sql($node, 'CREATE TABLE alike (id bigint PRIMARY KEY, n int NOT NULL, note text, _change_type text, _commit_version bigint, _commit_timestamp timestamptz);
+	ALTER TABLE alike ADD CHECK (n < 10), ALTER note SET STORAGE PLAIN; CREATE INDEX ON alike (upper(left(note, 9)))');
+sql($node, "SELECT stream_start('alike', 'src', sink => 'alike')");
+sql($node, 'CREATE TABLE wide (id bigint, n int, note text, _change_type text, _commit_version bigint, _commit_timestamp timestamptz)');
+sql($node, "SELECT stream_start('wide', 'src', sink => 'wide', query => 'SELECT id, n, note || repeat(md5(id::text), CASE WHEN id % 1000 = 0 THEN 2000 ELSE 0 END) AS note,
+	_change_type, _commit_version, _commit_timestamp FROM batch')");
 sql($node, "INSERT INTO src SELECT i, i % 10, CASE i % 3 WHEN 0 THEN NULL WHEN 1 THEN repeat('x', i % 500) ELSE 'row ' || i END
 	FROM generate_series(1, 5000) AS i");
 sql($node, "SELECT stream_process_all_available(query_name) FROM stream_queries WHERE query_name <> 'fired'");
@@ -56,6 +63,9 @@ for my $name (sort(keys %sinks), 'itself')
 is(sql($node, "SELECT string_agg(DISTINCT d || ' ' || g - n, ',') || ' ' || count(DISTINCT i) FROM defaults"), '7 1 5000',
 	'defaults, generated and identity columns');
 is(sql($node, 'SET enable_seqscan = off; SELECT count(*) FROM indexed WHERE n = 3 AND id BETWEEN 1 AND 5000'), '500', 'an index has all rows');
+is(sql($node, 'SELECT count(*) FROM ((SELECT id, n, note FROM alike EXCEPT ALL TABLE src) UNION ALL (TABLE src EXCEPT ALL SELECT id, n, note FROM alike)) AS d'), '0', 'rows of a table with the columns of batch');
+is(sql($node, "SET enable_seqscan = off; SELECT count(*) FROM alike WHERE upper(left(note, 9)) = 'ROW 5'"), '1', 'its index');
+is(sql($node, 'SELECT count(*), sum(length(w.note) - length(src.note)) FROM wide AS w JOIN src USING (id, n) WHERE starts_with(w.note, src.note) AND id % 1000 = 0'), '4|256000', 'rows that are to be toasted');
 is(sql($node, "SELECT output_rows FROM stream_queries WHERE query_name = 'plain'"), '5000', 'rows are counted');
 
 # ---- what is refused ----
