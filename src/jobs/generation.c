@@ -157,7 +157,7 @@ scdc_generation_read(ScdcGenerationReader *r, ScdcStore *store, int64 batch_id)
 bool
 scdc_generation_next(ScdcGenerationReader *r, const char **data, Size *len)
 {
-	uint32		record_len;
+	uint32		record_len = PG_UINT32_MAX;
 
 	if (r->left == 0)
 	{
@@ -173,7 +173,7 @@ scdc_generation_next(ScdcGenerationReader *r, const char **data, Size *len)
 	}
 	if (r->left >= sizeof(uint32))
 		memcpy(&record_len, r->at, sizeof(uint32));
-	if (r->left < sizeof(uint32) || record_len > r->left - sizeof(uint32))
+	if (record_len > r->left - Min(r->left, sizeof(uint32)))
 		scdc_store_damaged(r->store, "a record is cut short");
 	*data = r->at + sizeof(uint32);
 	*len = record_len;
