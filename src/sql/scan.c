@@ -286,6 +286,20 @@ fields_walker(Node *node, FieldsContext *context)
 	return expression_tree_walker(node, fields_walker, context);
 }
 
+/* Are the rows grouped by row_data itself? */
+static bool
+grouped_by_row_data(PathTarget *target, FieldsContext *fields)
+{
+	ListCell   *lc;
+
+	foreach(lc, target->exprs)
+	{
+		if (is_row_data(fields, lfirst(lc)) && get_pathtarget_sortgroupref(target, foreach_current_index(lc)) != 0)
+			return true;
+	}
+	return false;
+}
+
 /*
  * What an aggregate is given: the columns it has an interest in, so that it would take its fields of row_data
  * out of each row itself.  Instead the scan gives it the fields, which it then
@@ -300,10 +314,8 @@ target_with_fields(PathTarget *target, FieldsContext *fields)
 
 	foreach(lc, target->exprs)
 	{
-		Index		ref = get_pathtarget_sortgroupref(target, foreach_current_index(lc));
-
-		if (fields->whole || ref != 0 || !is_row_data(fields, lfirst(lc)))
-			add_column_to_pathtarget(result, lfirst(lc), ref);
+		if (fields->whole || !is_row_data(fields, lfirst(lc)))
+			add_column_to_pathtarget(result, lfirst(lc), get_pathtarget_sortgroupref(target, foreach_current_index(lc)));
 	}
 	add_new_columns_to_pathtarget(result, fields->fields);
 	return result;
@@ -321,6 +333,12 @@ forget_row_data(CustomPath *scan)
 /*
  * Does so where one scan is all that is aggregated, whatever stands between
  * the two.  (In a join others have a say in what is needed.)
+ *
+ * What counts is what the aggregate itself puts out.  It is not always what
+ * the query selects: for window functions, set-returning functions and what is
+ * computed after sorting only, it hands on row_data.  And where rows are grouped
+ * by row_data, a field of it outside of aggregates is one of the group's, which
+ * is NULL in grouping sets without row_data, and not one of the row's.
  */
 static void
 create_upper_paths(PlannerInfo *root, UpperRelationKind stage, RelOptInfo *input_rel, RelOptInfo *output_rel, void *extra)
@@ -334,14 +352,15 @@ create_upper_paths(PlannerInfo *root, UpperRelationKind stage, RelOptInfo *input
 		return;
 
 	fields.relid = (int) input_rel->relid;
-	(void) fields_walker((Node *) root->processed_tlist, &fields);
+	(void) fields_walker((Node *) output_rel->reltarget->exprs, &fields);
 	(void) fields_walker(root->parse->havingQual, &fields);
 	foreach(lc, input_rel->pathlist)
 	{
 		Path	   *path = lfirst(lc);
 		Path	   *scan = IsA(path, ProjectionPath) ? ((ProjectionPath *) path)->subpath : path;
 
-		if (!IsA(scan, CustomPath) || ((CustomPath *) scan)->methods != &path_methods)
+		if (!IsA(scan, CustomPath) || ((CustomPath *) scan)->methods != &path_methods ||
+			grouped_by_row_data(path->pathtarget, &fields))
 			continue;
 		path->pathtarget = target_with_fields(path->pathtarget, &fields);
 		set_pathtarget_cost_width(root, path->pathtarget);

@@ -5,7 +5,7 @@
 SET client_min_messages = warning;
 SET streamcdc.read_timeout = '60 s';
 
-SELECT plan(160);
+SELECT plan(166);
 
 -- the plan, a node or property a line
 CREATE FUNCTION pg_temp.plan_of(query text, options text DEFAULT '') RETURNS text
@@ -24,7 +24,7 @@ END $$;
 CREATE FUNCTION pg_temp.reads_by(query text) RETURNS text
 LANGUAGE sql AS $$
 	SELECT concat_ws(' ', CASE WHEN p LIKE '%Custom Scan (streamcdc changes)%' THEN 'scan' END,
-		CASE WHEN p ~ 'Function Scan on (public\.)?stream_changes' OR p LIKE '%ProjectSet%' THEN 'function' END)
+		CASE WHEN p ~ 'Function Scan on (public\.)?stream_changes' OR p ~ 'ProjectSet\n *->  Result' THEN 'function' END)
 	FROM pg_temp.plan_of(query) AS p
 $$;
 
@@ -333,8 +333,18 @@ SELECT is(pg_temp.aggregated('SELECT row_data, count(*), max((row_data).v) FROM 
 SELECT is(pg_temp.aggregated('SELECT count((row_data).n) FROM %s WHERE row_data IS NOT NULL'), '(28)', 'with a condition on the row');
 SELECT is(pg_temp.aggregated('SELECT (row_data).id, _change_type, grouping((row_data).id, _change_type), count(*) FROM %s WHERE _commit_version = 4 GROUP BY ROLLUP ((row_data).id, _change_type)'),
 	'(,,3,4) (7,,1,2) (7,delete,0,1) (7,insert,0,1) (8,,1,2) (8,delete,0,1) (8,insert,0,1)', 'grouping sets');
+SELECT is(pg_temp.aggregated('SELECT (row_data).id, max((row_data).v) FROM %s WHERE (row_data).id = 8 GROUP BY ROLLUP (row_data)'), '(,eight) (8,"base 8") (8,eight)',
+	'grouping sets by the row: without it, its fields are NULL, too');
+SELECT is(pg_temp.aggregated('SELECT (n).id, max((n).v) FROM (SELECT row_data AS n FROM %s) AS s WHERE (n).id = 8 GROUP BY GROUPING SETS ((n), ())'), '(,eight) (8,"base 8") (8,eight)', 'by another name');
 SELECT is(pg_temp.aggregated('SELECT DISTINCT (row_data).id FROM %s WHERE _commit_version = 4 GROUP BY (row_data).id, (row_data).v'), '(7) (8)', 'groups without an aggregate');
 SELECT is(pg_temp.aggregated('SELECT (row_data).id, sum(count(*)) OVER (ORDER BY (row_data).id) FROM %s WHERE _commit_version >= 4 GROUP BY (row_data).id'), '(7,2) (8,4) (9,6)', 'a window over groups');
+SELECT is(pg_temp.scan_puts_out('SELECT (row_data).id + 1, rank() OVER (ORDER BY count(*)) FROM stream_changes(NULL::p14_keyed) GROUP BY (row_data).id'), '((row_data).id), row_data',
+	'which get the row');
+SELECT is(pg_temp.aggregated('SELECT (row_data).id + 1, rank() OVER (ORDER BY -(row_data).id), max((row_data).v) FROM %s WHERE _commit_version >= 4 GROUP BY (row_data).id'),
+	'(10,1,nine) (8,3,"base 7") (9,2,eight)', 'and compute what they need');
+SELECT is(pg_temp.aggregated('SELECT (row_data).id, generate_series(8, (row_data).id), count(*) FROM %s WHERE _commit_version >= 4 GROUP BY (row_data).id'), '(8,8,2) (9,8,2) (9,9,2)',
+	'a set-returning function of groups');
+SELECT is(pg_temp.aggregated('SELECT (row_data).id, (row_data).id + 0 * random() FROM %s GROUP BY (row_data).id ORDER BY (row_data).id LIMIT 2'), '(1,1) (2,2)', 'what is computed after sorting');
 SELECT is(pg_temp.aggregated('SELECT max((row_data).id) + (SELECT count(*) FROM generate_series(1, 3)) FROM %s'), '(33)', 'beside a sub-select');
 SELECT is(pg_temp.aggregated('SELECT max((SELECT (row_data).id + g FROM generate_series(2, 2) AS g)) FROM %s'), '(32)', 'and for one');
 SELECT is(pg_temp.aggregated('SELECT max((SELECT count(*) FROM generate_series(1, 2) AS g WHERE (c.row_data).id = g)), sum((row_data).id) FROM %s'), '(1,187)', 'or both');
