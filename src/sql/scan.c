@@ -91,7 +91,7 @@ typedef struct ChangesScan
 	/* once the function has been called */
 	bool		called;
 	MemoryContext call_cxt;		/* what the call needs */
-	TupleTableSlot *fields;		/* row_data taken apart; NULL: no fields are needed */
+	TupleTableSlot *fields;		/* row_data taken apart; NULL: none has been */
 	HeapTupleData row_data;		/* what it is taken from */
 	ScdcFeed   *feed;			/* NULL: all there is is in the store */
 	bool		ended;			/* there is no more in the feed */
@@ -536,6 +536,7 @@ materialise(ChangesScan *state)
 static void
 init_fields(ChangesScan *state)
 {
+	MemoryContext old = MemoryContextSwitchTo(state->call_cxt);
 	TupleDesc	desc = NULL;
 
 	for (int i = 0; i < state->ncolumns; i++)
@@ -558,6 +559,7 @@ init_fields(ChangesScan *state)
 							   format_type_be(att->atttypid), format_type_be(field->resulttype))));
 	}
 	state->fields = MakeSingleTupleTableSlot(desc, &TTSOpsHeapTuple);
+	MemoryContextSwitchTo(old);
 }
 
 static void
@@ -580,8 +582,6 @@ call_function(ChangesScan *state)
 			pgstat_end_function_usage(&usage, true);
 		}
 	}
-	if (state->last_field > 0)
-		init_fields(state);
 	state->ended = state->feed == NULL;
 	state->called = true;
 	MemoryContextSwitchTo(old);
@@ -614,22 +614,39 @@ forget_call(ChangesScan *state)
 static void
 take_apart(ChangesScan *state, HeapTupleHeader row)
 {
-	HeapTupleTableSlot *slot = (HeapTupleTableSlot *) state->fields;
-
 	state->row_data.t_data = row;
 	state->row_data.t_len = HeapTupleHeaderGetDatumLength(row);
-	if (TTS_EMPTY(state->fields))
+	if (state->fields == NULL)
 	{
+		init_fields(state);
 		ItemPointerSetInvalid(&state->row_data.t_self);
 		ExecStoreHeapTuple(&state->row_data, state->fields, false);
 	}
 	else
 	{
 		/* the same tuple as before, with other contents: what storing it would do once more */
-		slot->off = 0;
+		((HeapTupleTableSlot *) state->fields)->off = 0;
 		state->fields->tts_nvalid = 0;
 	}
 	slot_getsomeattrs(state->fields, state->last_field);
+}
+
+/*
+ * The row_data of a stored row of the function.  It may have been stored with a
+ * short header, and is copied then; the copy lasts as long as the row does.
+ */
+static HeapTupleHeader
+stored_row_data(ChangesScan *state, Datum row_data)
+{
+	ExprContext *econtext = state->css.ss.ps.ps_ExprContext;
+	HeapTupleHeader result;
+	MemoryContext old;
+
+	ResetExprContext(econtext); /* that of the row before */
+	old = MemoryContextSwitchTo(econtext->ecxt_per_tuple_memory);
+	result = DatumGetHeapTupleHeader(row_data);
+	MemoryContextSwitchTo(old);
+	return result;
 }
 
 /* A row of the function as one of the scan; isnull is NULL if it is the feed's, of which nothing is. */
@@ -638,9 +655,9 @@ set_columns(ChangesScan *state, TupleTableSlot *slot, const Datum *row, const bo
 {
 	bool		have_fields = false;
 
-	if (state->fields && !(isnull && isnull[SCDC_FEED_ROW_DATA]))
+	if (state->last_field > 0 && !(isnull && isnull[SCDC_FEED_ROW_DATA]))
 	{
-		take_apart(state, isnull ? DatumGetHeapTupleHeader(row[SCDC_FEED_ROW_DATA]) :
+		take_apart(state, isnull ? stored_row_data(state, row[SCDC_FEED_ROW_DATA]) :
 				   (HeapTupleHeader) DatumGetPointer(row[SCDC_FEED_ROW_DATA]));
 		have_fields = true;
 	}

@@ -5,7 +5,7 @@
 SET client_min_messages = warning;
 SET streamcdc.read_timeout = '60 s';
 
-SELECT plan(166);
+SELECT plan(172);
 
 -- the plan, a node or property a line
 CREATE FUNCTION pg_temp.plan_of(query text, options text DEFAULT '') RETURNS text
@@ -384,13 +384,13 @@ SELECT alike(pg_temp.error_of('FETCH BACKWARD FROM p14_plain'), '55000 cursor ca
 COMMIT;
 
 -- fields of the row, with the table altered between the cursor and its first row: what the server's field selection makes of it
-CREATE FUNCTION pg_temp.altered(command text, field text, ordinality text) RETURNS text
+CREATE FUNCTION pg_temp.altered(command text, field text, ordinality text, version int DEFAULT 1) RETURNS text
 LANGUAGE plpgsql AS $$
 DECLARE
 	c refcursor;
 	result text;
 BEGIN
-	OPEN c FOR EXECUTE format('SELECT (row_data).%s::text FROM stream_changes(NULL::p14_keyed, 1) %s', field, ordinality);
+	OPEN c FOR EXECUTE format('SELECT (row_data).%s::text FROM stream_changes(NULL::p14_keyed, %s) %s', field, version, ordinality);
 	EXECUTE command;
 	FETCH c INTO result;
 	CLOSE c;
@@ -402,6 +402,8 @@ SELECT is(concat_ws(', ', pg_temp.altered(command, 'v', ''), pg_temp.altered(com
 	command || ', with an open cursor of the scan, of the function')
 FROM (VALUES ('ALTER TABLE p14_keyed ADD more int', 'fetched base 1'), ('ALTER TABLE p14_keyed DROP v', 'fetched NULL'),
 	('ALTER TABLE p14_keyed DROP n', 'fetched base 1'), ('ALTER TABLE p14_keyed ALTER v TYPE varchar', 'attribute 2 has wrong type')) AS v (command, expected);
+SELECT is(pg_temp.altered('ALTER TABLE p14_keyed ALTER v TYPE varchar', 'v', ordinality, 1000), 'fetched NULL', 'nothing without a row ' || ordinality)
+FROM unnest('{"",WITH ORDINALITY}'::text[]) AS ordinality;
 
 CREATE FUNCTION pg_temp.loop() RETURNS text
 LANGUAGE plpgsql AS $$
@@ -510,10 +512,22 @@ SELECT results_eq($$SELECT g, (SELECT string_agg(row_data ->> 'v', ' ') FROM str
 	$$VALUES (1, 'v1 v2 v3 v4'), (2, 'v2 v3 v4'), (3, 'v3 v4'), (4, 'v4'), (5, NULL)$$, 'repeated');
 SELECT results_eq($$SELECT g, _commit_version, (row_data).v FROM generate_series(3, 5) AS g, stream_changes(NULL::p14_log, g)$$,
 	$$VALUES (3, 3::bigint, 'v3'), (3, 4, 'v4'), (4, 4, 'v4')$$, 'with other arguments');
+SELECT is(pg_temp.aggregated('SELECT max((row_data).v), sum((row_data).id) FROM %s', 'NULL::p14_log'), '(v4,10)', 'aggregated');
+
+-- these rows are in the store with short headers, and copied to be taken apart: 50000 times a hundred bytes are 5 MB
+CREATE FUNCTION pg_temp.executor_memory() RETURNS bigint
+LANGUAGE sql AS $$ SELECT sum(total_bytes)::bigint FROM pg_backend_memory_contexts WHERE name = 'ExecutorState' $$;
+CREATE VIEW p14_long AS SELECT g AS id, repeat('v', 60) AS v, 'insert' AS _change_type, g::bigint AS _commit_version, now() AS _commit_timestamp FROM generate_series(1, 50000) AS g;
+SELECT stream_register_changelog('p14_long', false, false, false);
+SET work_mem = '64kB';
+SELECT cmp_ok((SELECT max(CASE WHEN (row_data).id = 50000 THEN pg_temp.executor_memory() END) FROM stream_changes(NULL::p14_long)), '<', 1000000::bigint, 'one copy at a time, below an aggregate');
+SELECT cmp_ok((SELECT pg_temp.executor_memory() FROM stream_changes(NULL::p14_long) WHERE (row_data).id = 50000), '<', 1000000::bigint, 'and with a condition');
+SELECT is((SELECT count(*) FROM stream_changes(NULL::p14_long) WHERE length((row_data).v) = 60 AND (row_data).id = _commit_version), 50000::bigint, 'each the right one');
+RESET work_mem;
 
 SELECT * FROM finish();
 
-DROP VIEW p14_log;
+DROP VIEW p14_log, p14_long;
 SELECT stream_untrack(t) FROM unnest('{p14_keyed,p14_bare,p14_rich,p14_big}'::regclass[]) AS t;
 DROP TABLE p14_keyed, p14_bare, p14_rich, p14_big;
 DROP TYPE p14_mood;
