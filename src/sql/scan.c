@@ -302,23 +302,23 @@ grouped_by_row_data(PathTarget *target, FieldsContext *fields)
 
 /*
  * What an aggregate is given: the columns it has an interest in, so that it would take its fields of row_data
- * out of each row itself.  Instead the scan gives it the fields, which it then
+ * out of each row itself.  Instead the path gives it the fields, which it then
  * finds by their expressions, and row_data only if something else is to be
  * done with it.
  */
-static PathTarget *
-target_with_fields(PathTarget *target, FieldsContext *fields)
+static void
+give_fields(PlannerInfo *root, Path *path, FieldsContext *fields)
 {
 	PathTarget *result = create_empty_pathtarget();
 	ListCell   *lc;
 
-	foreach(lc, target->exprs)
+	foreach(lc, path->pathtarget->exprs)
 	{
 		if (fields->whole || !is_row_data(fields, lfirst(lc)))
-			add_column_to_pathtarget(result, lfirst(lc), get_pathtarget_sortgroupref(target, foreach_current_index(lc)));
+			add_column_to_pathtarget(result, lfirst(lc), get_pathtarget_sortgroupref(path->pathtarget, foreach_current_index(lc)));
 	}
 	add_new_columns_to_pathtarget(result, fields->fields);
-	return result;
+	path->pathtarget = set_pathtarget_cost_width(root, result);
 }
 
 /* Nobody above the scan needs it. */
@@ -362,8 +362,10 @@ create_upper_paths(PlannerInfo *root, UpperRelationKind stage, RelOptInfo *input
 		if (!IsA(scan, CustomPath) || ((CustomPath *) scan)->methods != &path_methods ||
 			grouped_by_row_data(path->pathtarget, &fields))
 			continue;
-		path->pathtarget = target_with_fields(path->pathtarget, &fields);
-		set_pathtarget_cost_width(root, path->pathtarget);
+		give_fields(root, path, &fields);
+		/* the planner may yet put something between the two, for a condition that looks at no row */
+		if (scan != path)
+			give_fields(root, scan, &fields);
 		if (!fields.whole)
 			forget_row_data((CustomPath *) scan);
 	}
@@ -392,8 +394,8 @@ plan_scan(PlannerInfo *root, RelOptInfo *rel, CustomPath *best_path, List *tlist
 	(void) fields_walker(root->parse->havingQual, &fields);
 	scan->scan.plan.targetlist = tlist;
 	scan->scan.plan.qual = extract_actual_clauses(clauses, false);
-	(void) fields_walker((Node *) tlist, &fields);
 	fields.whole = false;
+	(void) fields_walker((Node *) tlist, &fields);
 	(void) fields_walker((Node *) scan->scan.plan.qual, &fields);
 	if (fields.whole)
 		columns = list_append_unique_int(columns, SCDC_FEED_ROW_DATA + 1);

@@ -5,7 +5,7 @@
 SET client_min_messages = warning;
 SET streamcdc.read_timeout = '60 s';
 
-SELECT plan(172);
+SELECT plan(174);
 
 -- the plan, a node or property a line
 CREATE FUNCTION pg_temp.plan_of(query text, options text DEFAULT '') RETURNS text
@@ -336,6 +336,10 @@ SELECT is(pg_temp.aggregated('SELECT (row_data).id, _change_type, grouping((row_
 SELECT is(pg_temp.aggregated('SELECT (row_data).id, max((row_data).v) FROM %s WHERE (row_data).id = 8 GROUP BY ROLLUP (row_data)'), '(,eight) (8,"base 8") (8,eight)',
 	'grouping sets by the row: without it, its fields are NULL, too');
 SELECT is(pg_temp.aggregated('SELECT (n).id, max((n).v) FROM (SELECT row_data AS n FROM %s) AS s WHERE (n).id = 8 GROUP BY GROUPING SETS ((n), ())'), '(,eight) (8,"base 8") (8,eight)', 'by another name');
+SELECT is(pg_temp.scan_puts_out('SELECT (row_data).id + 1, max((row_data).v) FROM stream_changes(NULL::p14_keyed) WHERE now() > ''2000-01-01'' GROUP BY (row_data).id + 1'),
+	'((row_data).id), ((row_data).v)', 'below a condition that looks at no row');
+SELECT is(pg_temp.aggregated('SELECT i, max(u) FROM (SELECT (row_data).id + 1 AS i, (row_data).n + 1 AS n, upper((row_data).v) AS u FROM %s WHERE _commit_version = 4 AND now() > ''2000-01-01'') AS s GROUP BY GROUPING SETS ((i), (n), ())'),
+	'(,"BASE 7") (,"BASE 7") (,EIGHT) (,EIGHT) (8,"BASE 7") (9,EIGHT)', 'and for grouping sets of what a sub-select computes');
 SELECT is(pg_temp.aggregated('SELECT DISTINCT (row_data).id FROM %s WHERE _commit_version = 4 GROUP BY (row_data).id, (row_data).v'), '(7) (8)', 'groups without an aggregate');
 SELECT is(pg_temp.aggregated('SELECT (row_data).id, sum(count(*)) OVER (ORDER BY (row_data).id) FROM %s WHERE _commit_version >= 4 GROUP BY (row_data).id'), '(7,2) (8,4) (9,6)', 'a window over groups');
 SELECT is(pg_temp.scan_puts_out('SELECT (row_data).id + 1, rank() OVER (ORDER BY count(*)) FROM stream_changes(NULL::p14_keyed) GROUP BY (row_data).id'), '((row_data).id), row_data',
