@@ -327,6 +327,7 @@ scdc_batch_run(ScdcJob *job)
 	in.trigger_start = trigger_start;
 	in.previous_start = previous_start;
 	in.latest_offset = scdc_source_latest(source);
+	in.text_versions = scdc_source_work(source)->text_versions;
 	in.state = &job->state;
 	progress.record = scdc_progress_record(&in);
 	scdc_progress_insert(&q->query_id, &progress);
@@ -388,7 +389,7 @@ scdc_batch_restore(ScdcJob *job, void (*restoring) (void))
 	Snapshot	snapshot;
 	ScdcSource *source;
 	ScdcFlowWay way;
-	List	   *progress;			/* job->context keeps it: little, and seldom */
+	List	   *progress;			/* as long as the query that is loaded */
 	int64		first;
 	int64		last;
 
@@ -400,7 +401,7 @@ scdc_batch_restore(ScdcJob *job, void (*restoring) (void))
 	source = scdc_source_open(job->query, snapshot);
 	way = scdc_source_flow(source).way;
 	scdc_source_close(source);
-	old = MemoryContextSwitchTo(job->context);
+	old = MemoryContextSwitchTo(job->query_cxt);
 	progress = scdc_progress_list(&job->query->query_id, snapshot);
 	MemoryContextSwitchTo(old);
 	last = progress ? ((ScdcProgress *) llast(progress))->batch_id : -1;

@@ -280,7 +280,7 @@ state_condition(const ScdcQuery *before, const char *difference)
 {
 	if (strcmp(difference, "row_id") == 0)
 		return "STATE_STORE_KEY_SCHEMA_NOT_COMPATIBLE";
-	if (strcmp(difference, "deduplicationMode") != 0 && strcmp(difference, "change log flags") != 0 && strcmp(difference, "computeUpdates") != 0 &&
+	if (strcmp(difference, "deduplicationMode") != 0 && strcmp(difference, "contract") != 0 && strcmp(difference, "computeUpdates") != 0 &&
 		strcmp(difference, "emission") != 0)
 		return NULL;
 	return before->mode == SCDC_DEDUP_NONE ? "STREAMING_STATEFUL_OPERATOR_MISSING_STATE_DIRECTORY" :

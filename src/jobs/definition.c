@@ -771,7 +771,7 @@ scdc_definition_difference(const ScdcQuery *a, const ScdcQuery *b)
 	if (a->source_relid != b->source_relid || a->stream_id != b->stream_id)
 		return "source";
 	if (!same_text(a->contract, b->contract))
-		return "change log flags";
+		return "contract";
 	if (!equal_names(a->row_id, b->row_id))
 		return "row_id";
 	if (a->as_table != b->as_table)

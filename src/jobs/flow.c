@@ -133,7 +133,7 @@ row_at(const char *data, Size len, Size *row_len)
 		ereport(ERROR,
 				(errcode(ERRCODE_DATA_CORRUPTED),
 				 errmsg("a row in the state store is damaged")));
-	copy = palloc(size);
+	copy = MemoryContextAllocHuge(CurrentMemoryContext, size);
 	memcpy(copy, data, size);
 	*row_len = size;
 	return copy;
@@ -299,6 +299,8 @@ feed_collapse(ScdcFlow *f, const ScdcWorkRow *row)
 
 		if (f->in_commit)
 			scdc_collapse_end_commit(f->collapse);
+		if (f->in_commit && f->work->text_versions)
+			pfree(DatumGetPointer(f->version));
 		old = MemoryContextSwitchTo(f->context);
 		f->version = f->work->text_versions ? PointerGetDatum(DatumGetTextPCopy(version)) : version;
 		MemoryContextSwitchTo(old);
@@ -429,7 +431,7 @@ is_due(ScdcFlow *f, const Chain *chain)
 static List *
 add_row(ScdcFlow *f, List *chains, const ScdcWorkRow *row)
 {
-	ScdcWorkRow *copy = palloc(row->size);
+	ScdcWorkRow *copy = MemoryContextAllocHuge(CurrentMemoryContext, row->size);
 	Chain	   *chain = NULL;
 	ListCell   *lc;
 

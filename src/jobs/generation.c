@@ -69,10 +69,40 @@ forget_this_and_later(ScdcStore *store, int64 batch_id)
 }
 
 static void
+add_bytes(ScdcGenerationWriter *w, const void *data, Size len)
+{
+	if (w->pack_room - w->pack_len < len)
+	{
+		w->pack_room = Max(w->pack_room + w->pack_room / 2, w->pack_len + len);
+		w->pack = repalloc_huge(w->pack, w->pack_room);
+	}
+	memcpy(w->pack + w->pack_len, data, len);
+	w->pack_len += len;
+}
+
+static void
 begin_record(ScdcGenerationWriter *w)
 {
-	w->record = w->pack.len;
-	appendStringInfoSpaces(&w->pack, sizeof(uint32));
+	uint32		unknown = 0;
+
+	w->record = w->pack_len;
+	add_bytes(w, &unknown, sizeof(uint32));
+}
+
+static void
+begin_pack(ScdcGenerationWriter *w)
+{
+	if (w->pack_room > PACK_ROOM)
+	{
+		pfree(w->pack);
+		w->pack = NULL;
+	}
+	if (w->pack == NULL)
+	{
+		w->pack_room = PACK_SIZE * 2;
+		w->pack = MemoryContextAlloc(w->context, w->pack_room);
+	}
+	w->pack_len = 0;
 }
 
 static void
@@ -82,17 +112,9 @@ write_pack(ScdcGenerationWriter *w)
 	ScdcStoreKey key = pack_key(room, w->batch_id, w->npacks++);
 
 	COMP_CRC32C(w->crc, key.data, key.len);
-	COMP_CRC32C(w->crc, w->pack.data, w->pack.len);
-	scdc_store_put_sorted(w->store, key, w->pack.data, w->pack.len);
-	if (w->pack.maxlen > PACK_ROOM)
-	{
-		MemoryContext old = MemoryContextSwitchTo(GetMemoryChunkContext(w->pack.data));
-
-		pfree(w->pack.data);
-		initStringInfo(&w->pack);
-		MemoryContextSwitchTo(old);
-	}
-	resetStringInfo(&w->pack);
+	COMP_CRC32C(w->crc, w->pack, w->pack_len);
+	scdc_store_put_sorted(w->store, key, w->pack, w->pack_len);
+	begin_pack(w);
 }
 
 void
@@ -101,8 +123,9 @@ scdc_generation_write(ScdcGenerationWriter *w, ScdcStore *store, int64 batch_id)
 	memset(w, 0, sizeof(*w));
 	w->store = store;
 	w->batch_id = batch_id;
+	w->context = CurrentMemoryContext;
 	INIT_CRC32C(w->crc);
-	initStringInfo(&w->pack);
+	begin_pack(w);
 	begin_record(w);
 	forget_this_and_later(store, batch_id);
 }
@@ -110,17 +133,20 @@ scdc_generation_write(ScdcGenerationWriter *w, ScdcStore *store, int64 batch_id)
 void
 scdc_generation_add(ScdcGenerationWriter *w, const void *data, Size len)
 {
-	appendBinaryStringInfo(&w->pack, data, len);
+	add_bytes(w, data, len);
 }
 
 Size
 scdc_generation_end_record(ScdcGenerationWriter *w)
 {
-	uint32		len = w->pack.len - w->record - sizeof(uint32);
+	Size		len = w->pack_len - w->record - sizeof(uint32);
+	uint32		stored = (uint32) len;
 
-	memcpy(w->pack.data + w->record, &len, sizeof(uint32));
+	if (len > PG_UINT32_MAX)
+		elog(ERROR, "record of %zu bytes is too large for the state", len);
+	memcpy(w->pack + w->record, &stored, sizeof(uint32));
 	w->records++;
-	if (w->pack.len >= PACK_SIZE)
+	if (w->pack_len >= PACK_SIZE)
 		write_pack(w);
 	begin_record(w);
 	return len;
@@ -130,8 +156,8 @@ void
 scdc_generation_finish(ScdcGenerationWriter *w)
 {
 	/* without the record that has been begun */
-	w->pack.len = w->record;
-	if (w->pack.len > 0)
+	w->pack_len = w->record;
+	if (w->pack_len > 0)
 		write_pack(w);
 	scdc_store_end_sorted(w->store);
 	FIN_CRC32C(w->crc);

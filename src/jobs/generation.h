@@ -12,7 +12,6 @@
 #ifndef SCDC_GENERATION_H
 #define SCDC_GENERATION_H
 
-#include "lib/stringinfo.h"
 #include "port/pg_crc32c.h"
 
 #include "state/store.h"
@@ -25,9 +24,12 @@ typedef struct ScdcGenerationWriter
 	int64		records;
 	pg_crc32c	crc;			/* of all keys and values; complete after scdc_generation_finish */
 	/* private */
-	StringInfoData pack;
+	MemoryContext context;
+	char	   *pack;
+	Size		pack_len;
+	Size		pack_room;		/* may be more than 1 GB: two large rows in one record */
 	int64		npacks;
-	int			record;			/* where the one that is being added begins */
+	Size		record;			/* where the one that is being added begins */
 } ScdcGenerationWriter;
 
 /* One that is read. */

@@ -22,8 +22,9 @@
 #define HUGE_PAGE	((Size) 2 * 1024 * 1024)
 #define ENTRIES_MIN 64
 
-/* So many runs are merged to one before there are more; each takes a block of memory while it is read. */
+/* There are never more runs; each takes a block and a row of memory while it is read. */
 #define MAX_RUNS	64
+#define MIN_RUNS	16			/* that are merged at once, however large the rows are */
 
 /* Rows that are fetched ahead while one is worked on. */
 #define AHEAD		8
@@ -41,6 +42,7 @@ typedef struct Run
 {
 	void	   *tape;
 	int64		left;			/* rows to be read */
+	Size		largest;		/* of its rows */
 	Entry		next;
 	ScdcWorkRow *room;			/* the row of next */
 	Size		size;			/* of the room */
@@ -59,6 +61,7 @@ struct ScdcOrder
 	Size		left;
 	Size		chunk_size;
 	Size		used;			/* by rows */
+	Size		largest;		/* of them */
 	Entry	   *entries;
 	Size		nentries;
 	Size		room;			/* for entries */
@@ -158,14 +161,20 @@ make_entry(const ScdcOrder *order, Entry *entry, const ScdcWorkRow *row)
 	} while (0)
 
 /* Sorted rows lie all over the memory; large pages spare a look-up of the page for each. */
+static Size
+chunk_room(Size size)
+{
+	return size < CHUNK_MAX ? size : size + HUGE_PAGE;
+}
+
 static char *
 alloc_chunk(ScdcOrder *order, Size size)
 {
-	char	   *chunk;
+	char	   *chunk = MemoryContextAllocHuge(order->rows_cxt, chunk_room(size));
 
 	if (size < CHUNK_MAX)
-		return MemoryContextAllocHuge(order->rows_cxt, size);
-	chunk = (char *) TYPEALIGN(HUGE_PAGE, MemoryContextAllocHuge(order->rows_cxt, size + HUGE_PAGE));
+		return chunk;
+	chunk = (char *) TYPEALIGN(HUGE_PAGE, chunk);
 #ifdef MADV_HUGEPAGE
 	(void) madvise(chunk, TYPEALIGN_DOWN(HUGE_PAGE, size), MADV_HUGEPAGE);
 #endif
@@ -183,7 +192,7 @@ alloc_row(ScdcOrder *order, Size size)
 		order->chunk_size = Min(order->chunk_size * 2, CHUNK_MAX);
 		order->left = Max(order->chunk_size, size);
 		order->chunk = alloc_chunk(order, order->left);
-		order->used += order->left;
+		order->used += chunk_room(order->left);
 	}
 	row = order->chunk;
 	order->chunk += size;
@@ -197,6 +206,7 @@ forget_rows(ScdcOrder *order)
 	MemoryContextReset(order->rows_cxt);
 	order->left = 0;
 	order->used = 0;
+	order->largest = 0;
 	order->chunk_size = CHUNK_MIN / 2;
 	order->nentries = 0;
 }
@@ -210,7 +220,7 @@ is_full(const ScdcOrder *order, Size size)
 	if (order->left >= MAXALIGN(size) && order->nentries < order->room)
 		return false;
 	if (order->left < MAXALIGN(size))
-		used += Max(Min(order->chunk_size * 2, CHUNK_MAX), size);
+		used += chunk_room(Max(Min(order->chunk_size * 2, CHUNK_MAX), size));
 	return used + order->room * sizeof(Entry) * (order->nentries == order->room ? 2 : 1) > order->limit;
 }
 
@@ -245,7 +255,7 @@ read_row(ScdcOrder *order, Run *run)
 	{
 		if (run->room)
 			pfree(run->room);
-		run->size = Max((Size) header.size * 2, 1024);
+		run->size = Max(header.size, 1024);
 		run->room = MemoryContextAllocHuge(order->context, run->size);
 	}
 	memcpy(run->room, &header, sizeof(header));
@@ -254,12 +264,13 @@ read_row(ScdcOrder *order, Run *run)
 	return true;
 }
 
+/* Merges the runs from that one on. */
 static void
-begin_merge(ScdcOrder *order)
+begin_merge(ScdcOrder *order, int from)
 {
-	order->heap = binaryheap_allocate(order->nruns, compare_runs, order);
+	order->heap = binaryheap_allocate(order->nruns - from, compare_runs, order);
 	order->taken = false;
-	for (int i = 0; i < order->nruns; i++)
+	for (int i = from; i < order->nruns; i++)
 	{
 		scdc_tape_rewind(order->runs[i].tape, NULL);
 		if (read_row(order, &order->runs[i]))
@@ -288,27 +299,56 @@ next_merged(ScdcOrder *order)
 }
 
 static void
-end_merge(ScdcOrder *order)
+end_merge(ScdcOrder *order, int from)
 {
-	for (int i = 0; i < order->nruns; i++)
+	for (int i = from; i < order->nruns; i++)
 	{
 		scdc_tape_close(order->runs[i].tape, NULL);
 		if (order->runs[i].room)
 			pfree(order->runs[i].room);
 	}
-	order->nruns = 0;
+	order->nruns = from;
 	binaryheap_free(order->heap);
 	order->heap = NULL;
 }
 
 static void
-add_run(ScdcOrder *order, void *tape, int64 nrows)
+add_run(ScdcOrder *order, void *tape, int64 nrows, Size largest)
 {
 	Run		   *run = &order->runs[order->nruns++];
 
 	memset(run, 0, sizeof(*run));
 	run->tape = tape;
 	run->left = nrows;
+	run->largest = largest;
+}
+
+/* Is there no room to merge one run more, with rows up to that size? */
+static bool
+runs_are_full(const ScdcOrder *order, Size largest)
+{
+	for (int i = 0; i < order->nruns; i++)
+		largest += order->runs[i].largest;
+	return order->nruns == MAX_RUNS || (order->nruns >= MIN_RUNS && largest > order->limit);
+}
+
+/*
+ * The first run that is not longer than those after it together: merged, it
+ * becomes twice as long, which does not happen to a row often.
+ */
+static int
+first_to_merge(const ScdcOrder *order)
+{
+	int			first = order->nruns - 2;
+	int64		after = 0;
+
+	for (int i = order->nruns - 1; i >= 0; i--)
+	{
+		if (order->runs[i].left <= after)
+			first = Min(first, i);
+		after += order->runs[i].left;
+	}
+	return first;
 }
 
 static void
@@ -323,16 +363,19 @@ merge_runs(ScdcOrder *order)
 	void	   *tape = scdc_tape_create(order->tapes);
 	const ScdcWorkRow *row;
 	int64		nrows = 0;
+	Size		largest = 0;
+	int			from = first_to_merge(order);
 
-	begin_merge(order);
+	begin_merge(order, from);
 	while ((row = next_merged(order)) != NULL)
 	{
 		CHECK_FOR_INTERRUPTS();
 		write_row(tape, row);
 		nrows++;
+		largest = Max(largest, row->size);
 	}
-	end_merge(order);
-	add_run(order, tape, nrows);
+	end_merge(order, from);
+	add_run(order, tape, nrows, largest);
 }
 
 static void
@@ -346,7 +389,7 @@ write_run(ScdcOrder *order)
 		order->tapes = scdc_tapes_create(false);
 		order->runs = palloc(MAX_RUNS * sizeof(Run));
 	}
-	if (order->nruns == MAX_RUNS)
+	while (runs_are_full(order, order->largest))
 		merge_runs(order);
 	tape = scdc_tape_create(order->tapes);
 	sort_rows(order);
@@ -356,7 +399,7 @@ write_run(ScdcOrder *order)
 		fetch_ahead(order, i);
 		write_row(tape, order->entries[i].row);
 	}
-	add_run(order, tape, order->nentries);
+	add_run(order, tape, order->nentries, order->largest);
 	forget_rows(order);
 	MemoryContextSwitchTo(old);
 }
@@ -397,6 +440,7 @@ scdc_order_put(ScdcOrder *order, const ScdcWorkRow *row, ScdcChangeType type)
 	copy = alloc_row(order, row->size);
 	memcpy(copy, row, row->size);
 	copy->type = type;
+	order->largest = Max(order->largest, row->size);
 	make_entry(order, &order->entries[order->nentries++], copy);
 }
 
@@ -415,7 +459,7 @@ scdc_order_finish(ScdcOrder *order)
 	pfree(order->entries);
 	order->entries = NULL;
 	order->room = 0;
-	begin_merge(order);
+	begin_merge(order, 0);
 }
 
 const ScdcWorkRow *
@@ -434,7 +478,7 @@ void
 scdc_order_end(ScdcOrder *order)
 {
 	if (order->heap)
-		end_merge(order);
+		end_merge(order, 0);
 	if (order->tapes)
 		scdc_tapes_end(order->tapes);
 	if (order->runs)

@@ -27,7 +27,8 @@ typedef struct ScdcOrder ScdcOrder;
 
 /*
  * Lives in the current context, with its file in the current resource owner.
- * memory: in kB, exceeded by one row and a constant at most.
+ * memory: in kB, exceeded by some rows (one while they are put, MIN_RUNS while
+ * they are merged) and a constant at most.
  */
 extern ScdcOrder *scdc_order_create(const ScdcWork *work, ScdcOrderBy by, int memory);
 

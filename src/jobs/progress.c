@@ -160,10 +160,6 @@ scdc_progress_record(const ScdcProgressInput *in)
 	double		total = d->latest_offset + d->wal_commit + d->get_batch + d->query_planning + d->add_batch + d->commit_offsets;
 	double		since = in->previous_start ? (in->trigger_start - in->previous_start) / 1e6 : 0;
 	StringInfoData s;
-	bool		text_versions;
-
-	/* a version that is no number, as text offsets are */
-	text_versions = in->batch->end_offset && strspn(in->batch->end_offset, "-0123456789") != strlen(in->batch->end_offset);
 
 	initStringInfo(&s);
 	appendStringInfoChar(&s, '{');
@@ -183,9 +179,9 @@ scdc_progress_record(const ScdcProgressInput *in)
 	put_key(&s, "sources");
 	appendStringInfoString(&s, "[{");
 	put_text(&s, "description", scdc_source_description(q));
-	put_offset(&s, "startOffset", in->batch->start_offset, text_versions);
-	put_offset(&s, "endOffset", in->batch->end_offset, text_versions);
-	put_offset(&s, "latestOffset", in->latest_offset, text_versions);
+	put_offset(&s, "startOffset", in->batch->start_offset, in->text_versions);
+	put_offset(&s, "endOffset", in->batch->end_offset, in->text_versions);
+	put_offset(&s, "latestOffset", in->latest_offset, in->text_versions);
 	put_int(&s, "numInputRows", in->flow->input_rows);
 	put_rate(&s, "inputRowsPerSecond", in->flow->input_rows, since);
 	put_rate(&s, "processedRowsPerSecond", in->flow->input_rows, total / 1000);

@@ -37,6 +37,7 @@ typedef struct ScdcProgressInput
 	TimestampTz trigger_start;
 	TimestampTz previous_start; /* of the batch before, 0 if there was none in this run */
 	const char *latest_offset;
+	bool		text_versions;	/* what offsets are */
 	int64		output_rows;	/* -1: unknown */
 	ScdcState  *state;
 } ScdcProgressInput;

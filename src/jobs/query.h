@@ -100,7 +100,7 @@ typedef struct ScdcQuery
 	int			ncolumns;
 	ScdcQueryColumn *columns;
 	int32		known_schema;	/* newest one of a tracked table when its columns were taken; older ones are mapped to them */
-	char	   *contract;		/* of a registered change log: its flags; NULL: a tracked table */
+	char	   *contract;		/* of a registered change log: its flags and version type; NULL: a tracked table */
 	List	   *row_id;			/* and its row_id, row_version */
 	int			nkeys;
 	char	  **keys;			/* names of the identity's columns */

@@ -57,20 +57,22 @@ check_relation(const ScdcRegistration *registration, ScdcRegisteredSchema *schem
  * ---------------------------------------------------------------------
  */
 
+/* A version as it was given, in the form that max(_commit_version) has. */
 static char *
 check_version(const char *option, const char *value, bool text_versions)
 {
+	int64		number;
 	char	   *end;
 
 	if (value == NULL || text_versions)
 		return pstrdup(value ? value : "");
 	errno = 0;
-	(void) strtoll(value, &end, 10);
+	number = strtoll(value, &end, 10);
 	if (end == value || *end != '\0' || errno != 0)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("invalid value for option \"%s\": \"%s\"", option, value)));
-	return pstrdup(value);
+	return psprintf(INT64_FORMAT, number);
 }
 
 /* One value of a query's result as text; NULL if there is none. */
@@ -127,6 +129,7 @@ resolve_start(const ScdcRegistration *registration, const ScdcStartOptions *star
 	const char *column = version_column(text_versions);
 	const char *relation = relation_name(registration->relid);
 	Oid			type = version_type(text_versions);
+	char	   *version;
 	Datum		value;
 
 	switch (start->kind)
@@ -134,9 +137,10 @@ resolve_start(const ScdcRegistration *registration, const ScdcStartOptions *star
 		case SCDC_START_LATEST:
 			return select_text(psprintf("SELECT pg_catalog.max(%s) FROM %s AS l", column, relation), 0, NULL, NULL);
 		case SCDC_START_VERSION:
-			value = version_datum(check_version("startingVersion", start->version, text_versions), text_versions);
+			version = check_version("startingVersion", start->version, text_versions);
+			value = version_datum(version, text_versions);
 			if (!start->start_inclusive)
-				return pstrdup(start->version);
+				return version;
 			if (!text_versions && DatumGetInt64(value) == PG_INT64_MIN)
 				return NULL;
 			if (!text_versions)
@@ -148,33 +152,55 @@ resolve_start(const ScdcRegistration *registration, const ScdcStartOptions *star
 	}
 }
 
-/* What was declared of the change log, as text that can be compared. */
-static void
-take_contract(const ScdcRegistration *registration, char **contract, List **row_id)
+/* A reference with the type that it leads to, unless it is a column, which is known with its type. */
+static char *
+reference_text(const char *name, const ScdcReference *ref)
 {
-	*contract = psprintf("carry-overs %d, intermediate changes %d, updates as pairs %d", registration->has_carryovers,
-						 registration->has_intermediate, registration->updates_as_pairs);
-	*row_id = NIL;
-	for (int i = 0; i < registration->nrow_id; i++)
-		*row_id = lappend(*row_id, pstrdup(registration->row_id[i]));
-	*row_id = lappend(*row_id, pstrdup(registration->row_version ? registration->row_version : ""));
+	StringInfoData s;
+
+	initStringInfo(&s);
+	appendStringInfoString(&s, name);
+	if (ref->attnum == InvalidAttrNumber)
+	{
+		appendStringInfo(&s, " as %s", format_type_extended(ref->type, -1, FORMAT_TYPE_FORCE_QUALIFY));
+		if (OidIsValid(ref->collation))
+			appendStringInfo(&s, " collate %s", quote_identifier(get_collation_name(ref->collation)));
+	}
+	return s.data;
 }
 
-/* What waits in state is grouped by what was declared when the query was started. */
+/* What was declared of the change log, and what it comes to, as text that can be compared. */
 static void
-check_contract(const ScdcQuery *q, const ScdcRegistration *registration)
+take_contract(const ScdcRegistration *registration, const ScdcRegisteredSchema *schema, char **contract, List **row_id)
+{
+	*contract = psprintf("carry-overs %d, intermediate changes %d, updates as pairs %d, versions %s",
+						 registration->has_carryovers, registration->has_intermediate, registration->updates_as_pairs,
+						 schema->text_versions ? "text" : "bigint");
+	*row_id = NIL;
+	for (int i = 0; i < registration->nrow_id; i++)
+		*row_id = lappend(*row_id, reference_text(registration->row_id[i], &schema->row_id[i]));
+	*row_id = lappend(*row_id, registration->row_version ?
+					  reference_text(registration->row_version, &schema->row_version) : pstrdup(""));
+}
+
+/*
+ * What waits in state is laid out and grouped by what was declared when the
+ * query was started, and by what that came to.
+ */
+static void
+check_contract(const ScdcQuery *q, const ScdcRegistration *registration, const ScdcRegisteredSchema *schema)
 {
 	ScdcQuery	now = *q;
 	const char *difference;
 
-	take_contract(registration, &now.contract, &now.row_id);
+	take_contract(registration, schema, &now.contract, &now.row_id);
 	difference = scdc_definition_difference(q, &now);
 	if (difference)
 		scdc_stop(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE,
-				  psprintf("change log \"%s\" was registered again with another %s", q->source, difference),
+				  psprintf("change log \"%s\" has another %s than when the query was started", q->source, difference),
 				  strcmp(difference, "row_id") == 0 ? "Error condition: STATE_STORE_KEY_SCHEMA_NOT_COMPATIBLE." :
 				  "Error condition: STREAMING_STATEFUL_OPERATOR_NOT_MATCH_IN_STATE_METADATA.",
-				  "Register it as it was, or drop the query with stream_drop and start it anew.");
+				  "Make it and its registration as they were, or drop the query with stream_drop and start it anew.");
 }
 
 void
@@ -198,7 +224,7 @@ scdc_registered_resolve(ScdcQuery *q, ScdcRegistration *registration, const Scdc
 
 	q->source_relid = registration->relid;
 	q->stream_id = 0;
-	take_contract(registration, &q->contract, &q->row_id);
+	take_contract(registration, &schema, &q->contract, &q->row_id);
 	q->initial_offset = resolve_start(registration, start, schema.text_versions);
 	if (start->end_version)
 	{
@@ -287,12 +313,12 @@ scdc_registered_open(ScdcSource *s)
 		scdc_stop(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE,
 				  psprintf("source \"%s\" is not registered as a change log any more", q->source), NULL,
 				  "Register it again with stream_register_changelog, or drop the query with stream_drop.");
-	check_contract(q, reg);
 	s->registration = reg;
 	s->flags.carryovers = reg->has_carryovers;
 	s->flags.intermediate = reg->has_intermediate;
 	s->flags.split_updates = reg->updates_as_pairs;
 	desc = check_relation(reg, &s->schema);
+	check_contract(q, reg, &s->schema);
 	s->relation = relation_name(reg->relid);
 
 	initStringInfo(&list);

@@ -435,11 +435,54 @@ SQL
 all_done('elsewhere');
 my $again = "SELECT stream_unregister_changelog('elsewhere'); SELECT stream_register_changelog('elsewhere', true, true, true,";
 sql($node, "BEGIN; $again '{other}', '_commit_version'); INSERT INTO elsewhere VALUES (2, 2, 'insert', 2, '2020-01-02'); COMMIT");
-query_is('elsewhere', 'failed', 'registered with another identity: the query stops', error => 'registered again with another row_id.*STATE_STORE_KEY_SCHEMA_NOT_COMPATIBLE');
+query_is('elsewhere', 'failed', 'registered with another identity: the query stops', error => 'has another row_id than when.*STATE_STORE_KEY_SCHEMA_NOT_COMPATIBLE');
 fails_with($node, "SELECT stream_start('elsewhere', 'elsewhere', sink => 'elsewhere_sink')", '55000', qr/STATE_STORE_KEY_SCHEMA_NOT_COMPATIBLE/, 'and is not started');
 sql($node, "$again '{id}', '_commit_version'); SELECT stream_resume('elsewhere')");
 all_done('elsewhere');
 is(sql($node, 'SELECT id FROM elsewhere_sink ORDER BY id'), "1\n2", 'as it was, it goes on');
+
+# what waits in state is laid out by what the identity and the version are
+my %retyped = (
+	'the version gets another type' => ['{id}', 'contract', 'ALTER TABLE retyped ALTER _commit_version TYPE text'],
+	'a column gets the name of the way to the identity' => ['{doc.id}', 'row_id', 'ALTER TABLE retyped ADD "doc.id" numeric'],
+	'a part of a composite identity gets another type' => ['{pair.a}', 'row_id', 'ALTER TYPE retyped_pair DROP ATTRIBUTE a; ALTER TYPE retyped_pair ADD ATTRIBUTE a text'],
+);
+for my $what (sort keys %retyped)
+{
+	my ($row_id, $difference, $ddl) = @{ $retyped{$what} };
+	sql($node, <<"SQL");
+CREATE TYPE retyped_pair AS (a int, b int);
+CREATE TABLE retyped (id int, doc jsonb, pair retyped_pair, _change_type text, _commit_version bigint, _commit_timestamp timestamptz);
+SELECT stream_register_changelog('retyped', false, true, false, '$row_id');
+CREATE TABLE retyped_seen (id int);
+INSERT INTO retyped VALUES (1, '{"id": 1}', '(1,1)', 'insert', 1073741820, '2020-01-01');
+SELECT stream_start('retyped', 'retyped', foreach_batch => 'INSERT INTO retyped_seen SELECT id FROM batch',
+	options => '{"deduplicationMode": "netChanges", "noDataMicroBatchesEnabled": false}');
+SQL
+	all_done('retyped');
+	sql($node, "BEGIN; $ddl; INSERT INTO retyped (id, doc, pair, _change_type, _commit_version, _commit_timestamp) VALUES (2, '{\"id\": 2}', '(2,2)', 'insert', '2000000000', '2020-01-02'); COMMIT");
+	query_is('retyped', 'failed', "$what while a row waits: the query stops", error => "has another $difference than when");
+	sql($node, "SELECT stream_drop('retyped'); DROP TABLE retyped, retyped_seen; DROP TYPE retyped_pair");
+}
+
+# versions of type text that look like numbers are none
+sql($node, <<'SQL');
+CREATE TABLE dated (id int, _change_type text, _commit_version text, _commit_timestamp timestamptz);
+SELECT stream_register_changelog('dated', false, false, false);
+INSERT INTO dated VALUES (1, 'insert', '007', '2020-01-01'), (2, 'insert', '2020-01-02', '2020-01-02');
+SELECT stream_start('dated', 'dated', sink => 'dated_sink', trigger => 'availableNow', options => '{"maxVersionsPerTrigger": 1}');
+SELECT stream_await_termination('dated', '60 s');
+SQL
+is(sql($node, "SELECT p -> 'sources' -> 0 ->> 'startOffset', p -> 'sources' -> 0 -> 'endOffset' FROM stream_recent_progress('dated') AS p ORDER BY p -> 'batchId'"),
+	qq{|"007"\n007|"2020-01-02"}, 'text versions of digits are text in the progress');
+sql($node, <<'SQL');
+CREATE TABLE signed (LIKE elsewhere);
+SELECT stream_register_changelog('signed', false, false, false);
+INSERT INTO signed VALUES (1, 1, 'insert', 7, '2020-01-01'), (2, 2, 'insert', 8, '2020-01-02');
+SELECT stream_start('signed', 'signed', sink => 'signed_sink', trigger => 'availableNow', options => '{"startingVersion": "+07", "startingBoundInclusive": false}');
+SELECT stream_await_termination('signed', '60 s');
+SQL
+is(sql($node, "SELECT id FROM signed_sink"), '2', 'a version is a number, however it was written');
 
 sql($node, <<'SQL');
 CREATE TABLE twice (id int, n int, _change_type text, _commit_version bigint, _commit_timestamp timestamptz);
