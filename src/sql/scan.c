@@ -25,6 +25,7 @@
 
 #include "access/htup_details.h"
 #include "access/sysattr.h"
+#include "access/tupmacs.h"
 #include "catalog/pg_language.h"
 #include "catalog/pg_proc.h"
 #include "commands/explain.h"
@@ -74,6 +75,8 @@ typedef struct ScanColumn
 	bool		used;
 	int			source;			/* which of the function's columns it is, from 0 */
 	FieldSelect *field;			/* the field of row_data that it is; or NULL */
+	Form_pg_attribute att;		/* of the field, once row_data has been taken apart */
+	int			offset;			/* of the field, in rows without NULLs; -1: differs */
 } ScanColumn;
 
 typedef struct ChangesScan
@@ -93,6 +96,7 @@ typedef struct ChangesScan
 	MemoryContext call_cxt;		/* what the call needs */
 	TupleTableSlot *fields;		/* row_data taken apart; NULL: none has been */
 	HeapTupleData row_data;		/* what it is taken from */
+	bool		at_offsets;		/* have all fields that are used an offset? */
 	ScdcFeed   *feed;			/* NULL: all there is is in the store */
 	bool		ended;			/* there is no more in the feed */
 	Tuplestorestate *store;		/* rows kept; NULL: none are */
@@ -530,6 +534,29 @@ materialise(ChangesScan *state)
 	state->stored_all = true;
 }
 
+/* Where an attribute stands in rows without NULLs; -1 if that depends on those before it. */
+static int
+fixed_offset(TupleDesc desc, int attnum)
+{
+	int			offset = 0;
+
+	for (int i = 0; i < attnum; i++)
+	{
+		Form_pg_attribute att = TupleDescAttr(desc, i);
+		int			aligned = att_align_nominal(offset, att->attalign);
+
+		/* a short one is not aligned */
+		if (att->attlen < 0 && aligned != offset)
+			return -1;
+		if (i == attnum - 1)
+			return aligned;
+		if (att->attlen < 0)
+			return -1;
+		offset = aligned + att->attlen;
+	}
+	return -1;
+}
+
 /*
  * Prepares to take rows apart by the row type of now, which the feed uses,
  * too.  It may be another one than the plan was made for, if a cursor has been
@@ -541,6 +568,7 @@ init_fields(ChangesScan *state)
 	MemoryContext old = MemoryContextSwitchTo(state->call_cxt);
 	TupleDesc	desc = NULL;
 
+	state->at_offsets = true;
 	for (int i = 0; i < state->ncolumns; i++)
 	{
 		FieldSelect *field = state->columns[i].field;
@@ -559,6 +587,9 @@ init_fields(ChangesScan *state)
 					 errmsg("attribute %d has wrong type", field->fieldnum),
 					 errdetail("Table has type %s, but query expects %s.",
 							   format_type_be(att->atttypid), format_type_be(field->resulttype))));
+		state->columns[i].att = att;
+		state->columns[i].offset = fixed_offset(desc, field->fieldnum);
+		state->at_offsets = state->at_offsets && state->columns[i].offset >= 0;
 	}
 	state->fields = MakeSingleTupleTableSlot(desc, &TTSOpsHeapTuple);
 	MemoryContextSwitchTo(old);
@@ -630,7 +661,22 @@ take_apart(ChangesScan *state, HeapTupleHeader row)
 		((HeapTupleTableSlot *) state->fields)->off = 0;
 		state->fields->tts_nvalid = 0;
 	}
-	slot_getsomeattrs(state->fields, state->last_field);
+	if (!state->at_offsets || (row->t_infomask & HEAP_HASNULL) != 0 || HeapTupleHeaderGetNatts(row) < state->last_field)
+	{
+		slot_getsomeattrs(state->fields, state->last_field);
+		return;
+	}
+	for (int i = 0; i < state->ncolumns; i++)
+	{
+		const ScanColumn *column = &state->columns[i];
+		int			field;
+
+		if (column->field == NULL || !column->used)
+			continue;
+		field = column->field->fieldnum - 1;
+		state->fields->tts_values[field] = fetchatt(column->att, (char *) row + row->t_hoff + column->offset);
+		state->fields->tts_isnull[field] = false;
+	}
 }
 
 /*
