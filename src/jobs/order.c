@@ -160,13 +160,14 @@ make_entry(const ScdcOrder *order, Entry *entry, const ScdcWorkRow *row)
 		} \
 	} while (0)
 
-/* Sorted rows lie all over the memory; large pages spare a look-up of the page for each. */
+/* What a chunk takes from the context: a large one is aligned inside. */
 static Size
 chunk_room(Size size)
 {
 	return size < CHUNK_MAX ? size : size + HUGE_PAGE;
 }
 
+/* Sorted rows lie all over the memory; large pages spare a look-up of the page for each. */
 static char *
 alloc_chunk(ScdcOrder *order, Size size)
 {
