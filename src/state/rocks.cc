@@ -17,6 +17,7 @@
 #include <string.h>
 
 #include <exception>
+#include <future>
 #include <memory>
 #include <new>
 #include <string>
@@ -43,11 +44,33 @@ struct Rocks
 	std::vector<std::pair<std::string, std::string>> deleted;	/* ranges, in the batch */
 };
 
-struct RocksLoad
+/*
+ * A file that is being written.  A thread does that, some keys at a time:
+ * compressing them takes as long as what the caller does to put the next ones
+ * into order.
+ */
+class RocksLoad
 {
-	Rocks	   *db;
-	std::string path;
-	std::unique_ptr<rocksdb::SstFileWriter> writer;
+  public:
+	RocksLoad(rocksdb::DB *db, const std::string &path) : db_(db), path_(path), options_(db->GetOptions()), writer_(rocksdb::EnvOptions(options_), options_) {}
+	Status Open() { return writer_.Open(path_); }
+	Status Put(const Slice &key, const Slice &value);
+	Status Finish();			/* makes it part of the database */
+
+  private:
+	using Pairs = std::vector<std::pair<std::string, std::string>>;
+
+	Status HandOver();
+	Status Wait();
+
+	rocksdb::DB *db_;
+	std::string path_;
+	rocksdb::Options options_;
+	rocksdb::SstFileWriter writer_;
+	Pairs		gathered_;
+	size_t		gathered_bytes_ = 0;
+	Pairs		handed_over_;	/* the thread's */
+	std::future<Status> thread_;	/* last, so that it has ended before anything else goes */
 };
 
 struct RocksScan
@@ -107,6 +130,9 @@ fail(const Status &s, char **error)
 				s.ToString().c_str(), error);
 }
 
+/* So many bytes are handed over to a thread at once; twice that is in memory. */
+constexpr size_t LOAD_BYTES = 1024 * 1024;
+
 /* Runs fn, and makes an error code of whatever it throws. */
 template <typename F>
 int
@@ -160,6 +186,58 @@ options_for(size_t cache, size_t write_buffer)
 	return options;
 }
 }								/* namespace */
+
+Status
+RocksLoad::Put(const Slice &key, const Slice &value)
+{
+	gathered_.emplace_back(key.ToString(), value.ToString());
+	gathered_bytes_ += key.size() + value.size();
+	return gathered_bytes_ < LOAD_BYTES ? Status::OK() : HandOver();
+}
+
+/* What the thread has thrown is thrown here. */
+Status
+RocksLoad::Wait()
+{
+	return thread_.valid() ? thread_.get() : Status::OK();
+}
+
+Status
+RocksLoad::HandOver()
+{
+	SignalsBlocked blocked;
+	Status s = Wait();
+
+	if (!s.ok())
+		return s;
+	handed_over_.swap(gathered_);
+	gathered_.clear();
+	gathered_bytes_ = 0;
+	thread_ = std::async(std::launch::async, [this] {
+		Status done;
+
+		for (auto pair = handed_over_.begin(); done.ok() && pair != handed_over_.end(); ++pair)
+			done = writer_.Put(pair->first, pair->second);
+		return done;
+	});
+	return s;
+}
+
+Status
+RocksLoad::Finish()
+{
+	rocksdb::IngestExternalFileOptions options;
+	Status s = HandOver();
+
+	if (s.ok())
+		s = Wait();
+	if (s.ok())
+		s = writer_.Finish();
+	options.move_files = true;
+	options.failed_move_fall_back_to_copy = true;
+	options.write_global_seqno = false;
+	return s.ok() ? db_->IngestExternalFile({path_}, options) : s;
+}
 
 int
 rocks_open(const char *path, size_t cache, size_t write_buffer, Rocks **db, char **error)
@@ -279,14 +357,10 @@ rocks_load_begin(Rocks *db, const char *path, RocksLoad **load, char **error)
 {
 	return guarded(error, [&] {
 		SignalsBlocked blocked;
-		std::unique_ptr<RocksLoad> l(new RocksLoad);
-		rocksdb::Options options = db->db->GetOptions();
 
 		/* a name that RocksDB has no use for; a rest of a load that was not ended is overwritten */
-		l->db = db;
-		l->path = std::string(path) + "/load.sst";
-		l->writer.reset(new rocksdb::SstFileWriter(rocksdb::EnvOptions(options), options));
-		Status s = l->writer->Open(l->path);
+		std::unique_ptr<RocksLoad> l(new RocksLoad(db->db.get(), std::string(path) + "/load.sst"));
+		Status s = l->Open();
 		if (!s.ok())
 			return fail(s, error);
 		*load = l.release();
@@ -298,8 +372,8 @@ int
 rocks_load_put(RocksLoad *load, const void *key, size_t len, const void *value, size_t value_len, char **error)
 {
 	return guarded(error, [&] {
-		return fail(load->writer->Put(Slice(static_cast<const char *>(key), len),
-									  Slice(static_cast<const char *>(value), value_len)), error);
+		return fail(load->Put(Slice(static_cast<const char *>(key), len),
+							  Slice(static_cast<const char *>(value), value_len)), error);
 	});
 }
 
@@ -309,15 +383,8 @@ rocks_load_end(RocksLoad *load, char **error)
 	return guarded(error, [&] {
 		SignalsBlocked blocked;
 		std::unique_ptr<RocksLoad> l(load);
-		rocksdb::IngestExternalFileOptions options;
-		Status s = l->writer->Finish();
 
-		options.move_files = true;
-		options.failed_move_fall_back_to_copy = true;
-		options.write_global_seqno = false;
-		if (s.ok())
-			s = l->db->db->IngestExternalFile({l->path}, options);
-		return fail(s, error);
+		return fail(l->Finish(), error);
 	});
 }
 
