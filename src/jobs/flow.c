@@ -6,12 +6,12 @@
  * Records of the state:
  *
  *		a row								one that is buffered
- *		hash, batch, row, [row]				an identity: its hash, the batch its
- *											chain began with, first event, last
- *											event (if it is another)
+ *		batch, row, [row]					an identity: the batch its chain began
+ *											with, first event, last event (if it is
+ *											another)
  *
  * The former are in the order in which they came, the latter in that of their
- * hashes.
+ * rows' hashes.
  *
  *-------------------------------------------------------------------------
  */
@@ -164,12 +164,7 @@ put_out(ScdcFlow *f, const ScdcWorkRow *row, ScdcChangeType type)
 		tuplestore_puttupleslot(f->output, f->out_slot);
 		return;
 	}
-	heap_deform_tuple(&tuple, f->work->desc, f->values, f->isnull);
-	if (type != (ScdcChangeType) row->label)
-	{
-		f->values[f->work->change_type - 1] = f->work->labels[type];
-		f->isnull[f->work->change_type - 1] = false;
-	}
+	scdc_work_deform(f->work, row, type, f->values, f->isnull);
 	put_values(f, f->values, f->isnull);
 }
 
@@ -202,7 +197,7 @@ collapse_has_row_version(const void *row, void *arg)
 	ScdcFlow   *f = arg;
 	HeapTupleData tuple = scdc_work_tuple(row);
 
-	return f->work->has_row_version && !heap_attisnull(&tuple, f->work->row_version.attno, f->work->desc);
+	return f->work->has_row_version && !heap_attisnull(&tuple, f->work->row_version.attno, f->work->kept);
 }
 
 static bool
@@ -280,9 +275,8 @@ begin_collapse(ScdcFlow *f)
 static void
 feed_collapse(ScdcFlow *f, const ScdcWorkRow *row)
 {
-	HeapTupleData tuple = scdc_work_tuple(row);
 	bool		isnull;
-	Datum		version = heap_getattr(&tuple, f->work->version, f->work->desc, &isnull);
+	Datum		version = scdc_work_version(f->work, row, &isnull);
 	bool		same;
 
 	if (isnull)
@@ -380,9 +374,8 @@ end_order(ScdcOrder **order)
 }
 
 static void
-write_chain(ScdcFlow *f, const Chain *chain, uint64 hash)
+write_chain(ScdcFlow *f, const Chain *chain)
 {
-	scdc_generation_add(&f->after, &hash, sizeof(uint64));
 	scdc_generation_add(&f->after, &chain->begun, sizeof(int64));
 	scdc_generation_add(&f->after, chain->first, chain->first->size);
 	if (chain->last != chain->first)
@@ -390,7 +383,7 @@ write_chain(ScdcFlow *f, const Chain *chain, uint64 hash)
 	note_state_row(f, chain->begun, chain->first, scdc_generation_end_record(&f->after));
 }
 
-/* A chain as it was written, without its hash. */
+/* A chain as it was written. */
 static void
 read_chain(const char *data, Size left, Chain *chain)
 {
@@ -467,35 +460,35 @@ add_row(ScdcFlow *f, List *chains, const ScdcWorkRow *row)
 	return chains;
 }
 
-/* What this batch knows of one hash goes on, or out. */
+/* What this batch knows of an identity goes on, or out. */
 static void
-end_hash(ScdcFlow *f, List *chains, uint64 hash)
+end_chain(ScdcFlow *f, const Chain *chain)
 {
-	ListCell   *lc;
-
-	foreach(lc, chains)
-	{
-		Chain	   *chain = lfirst(lc);
-
-		if (is_due(f, chain))
-			emit_chain(f, chain);
-		else
-			write_chain(f, chain, hash);
-	}
+	if (is_due(f, chain))
+		emit_chain(f, chain);
+	else
+		write_chain(f, chain);
 }
 
-/* The state's next chain, behind its hash; false at the end. */
+/* The state's next chain, and the hash of its first row; false at the end. */
 static bool
 next_chain(ScdcFlow *f, uint64 *hash, const char **data, Size *len)
 {
 	if (!scdc_generation_next(&f->before, data, len))
 		return false;
-	if (*len < sizeof(uint64) + sizeof(int64))
+	if (*len < sizeof(int64) + sizeof(ScdcWorkRow))
 		scdc_store_damaged(f->store, "a record is too short");
-	memcpy(hash, *data, sizeof(uint64));
-	*data += sizeof(uint64);
-	*len -= sizeof(uint64);
+	memcpy(hash, *data + sizeof(int64) + offsetof(ScdcWorkRow, hash), sizeof(uint64));
 	return true;
+}
+
+/* All that is known of one hash is a row of this batch, as mostly is so. */
+static void
+end_single_row(ScdcFlow *f, const ScdcWorkRow *row)
+{
+	Chain		chain = {.begun = f->batch->batch_id,.rows = 1,.first = row,.last = row};
+
+	end_chain(f, &chain);
 }
 
 /*
@@ -519,10 +512,19 @@ end_net(ScdcFlow *f)
 	row = scdc_order_next(f->waiting);
 	while (has_state || row)
 	{
-		MemoryContext old = MemoryContextSwitchTo(hash_cxt);
 		uint64		hash = !has_state ? row->hash : !row ? state_hash : Min(row->hash, state_hash);
 		List	   *chains = NIL;
+		ListCell   *lc;
+		MemoryContext old;
 
+		if (!(has_state && state_hash == hash) && !scdc_order_continues(f->waiting))
+		{
+			end_single_row(f, row);
+			row = scdc_order_next(f->waiting);
+			continue;
+		}
+
+		old = MemoryContextSwitchTo(hash_cxt);
 		while (has_state && state_hash == hash)
 		{
 			Chain	   *chain = palloc(sizeof(Chain));
@@ -537,7 +539,8 @@ end_net(ScdcFlow *f)
 			chains = add_row(f, chains, row);
 			row = scdc_order_next(f->waiting);
 		}
-		end_hash(f, chains, hash);
+		foreach(lc, chains)
+			end_chain(f, lfirst(lc));
 		MemoryContextSwitchTo(old);
 		MemoryContextReset(hash_cxt);
 	}
@@ -572,7 +575,7 @@ scdc_flow_begin(ScdcWork *work, const ScdcFlowOptions *options, const ScdcBatch 
 	f->values = palloc(work->desc->natts * sizeof(Datum));
 	f->isnull = palloc(work->desc->natts * sizeof(bool));
 	f->row.context = context;
-	if (work->batch->natts == work->desc->natts)
+	if (work->batch->natts == work->kept->natts)
 		f->out_slot = MakeSingleTupleTableSlot(work->desc, &TTSOpsMinimalTuple);
 	f->result.watermark = batch->watermark;
 	f->result.min_timestamp = DT_NOEND;
@@ -603,12 +606,36 @@ note_timestamp(ScdcFlow *f, TimestampTz timestamp)
 	r->sum_timestamp += (timestamp - UNIX_EPOCH) / 1e6;
 }
 
+static bool
+is_late(ScdcFlow *f, TimestampTz timestamp)
+{
+	if (f->options.way == SCDC_FLOW_COMMIT || timestamp > f->batch->late)
+		return false;
+	f->result.late_rows++;
+	return true;
+}
+
+static void
+take_row(ScdcFlow *f, const ScdcWorkRow *row)
+{
+	if (f->options.way == SCDC_FLOW_BUFFER)
+	{
+		if (row->timestamp <= f->batch->watermark)
+			scdc_order_put(f->waiting, row, row->type);
+		else
+			put_buffered(f, row);
+	}
+	else if (f->collapse)
+		feed_collapse(f, row);
+	else
+		scdc_order_put(f->waiting, row, row->type);
+}
+
 void
 scdc_flow_row(ScdcFlow *f, Datum *values, bool *isnull)
 {
 	MemoryContext old;
 	AttrNumber	ts = f->work->timestamp;
-	const ScdcWorkRow *row;
 
 	f->result.input_rows++;
 	if (!isnull[ts - 1])
@@ -628,25 +655,25 @@ scdc_flow_row(ScdcFlow *f, Datum *values, bool *isnull)
 		put_values(f, values, isnull);
 		return;
 	}
-	if (f->options.way != SCDC_FLOW_COMMIT && DatumGetTimestampTz(values[ts - 1]) <= f->batch->late)
-	{
-		f->result.late_rows++;
+	if (is_late(f, DatumGetTimestampTz(values[ts - 1])))
 		return;
-	}
-
 	old = MemoryContextSwitchTo(f->row_cxt);
-	row = scdc_work_form(f->work, &f->row, values, isnull, ++f->seq);
-	if (f->options.way == SCDC_FLOW_BUFFER)
-	{
-		if (row->timestamp <= f->batch->watermark)
-			scdc_order_put(f->waiting, row, row->type);
-		else
-			put_buffered(f, row);
-	}
-	else if (f->collapse)
-		feed_collapse(f, row);
-	else
-		scdc_order_put(f->waiting, row, row->type);
+	take_row(f, scdc_work_form(f->work, &f->row, values, isnull, ++f->seq));
+	MemoryContextSwitchTo(old);
+	MemoryContextReset(f->row_cxt);
+}
+
+void
+scdc_flow_image(ScdcFlow *f, const ScdcWorkImage *image)
+{
+	MemoryContext old;
+
+	f->result.input_rows++;
+	note_timestamp(f, image->timestamp);
+	if (is_late(f, image->timestamp))
+		return;
+	old = MemoryContextSwitchTo(f->row_cxt);
+	take_row(f, scdc_work_wrap(f->work, &f->row, image, ++f->seq));
 	MemoryContextSwitchTo(old);
 	MemoryContextReset(f->row_cxt);
 }

@@ -88,6 +88,9 @@ extern ScdcFlow *scdc_flow_begin(ScdcWork *work, const ScdcFlowOptions *options,
 /* A row of the source, in order of version; as values of work->desc. */
 extern void scdc_flow_row(ScdcFlow *flow, Datum *values, bool *isnull);
 
+/* The same with a row of a tracked table, in a flow that keeps rows (all but SCDC_FLOW_STRAIGHT). */
+extern void scdc_flow_image(ScdcFlow *flow, const ScdcWorkImage *image);
+
 /* Ends the batch: what is due goes out. */
 extern void scdc_flow_end(ScdcFlow *flow, ScdcFlowResult *result);
 

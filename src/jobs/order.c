@@ -26,6 +26,9 @@
 #define MAX_RUNS	64
 #define MIN_RUNS	16			/* that are merged at once, however large the rows are */
 
+/* There are never more parts; each takes a block of memory while they are written, together a quarter of what there may be. */
+#define MAX_PARTS	256
+
 /* Rows that are fetched ahead while one is worked on. */
 #define AHEAD		8
 
@@ -44,8 +47,9 @@ typedef struct Run
 	int64		left;			/* rows to be read */
 	Size		largest;		/* of its rows */
 	Entry		next;
-	ScdcWorkRow *room;			/* the row of next */
-	Size		size;			/* of the room */
+	int			at;				/* which room the row of next is in */
+	ScdcWorkRow *room[2];		/* in turns: the row that was returned stays good when one looks at the next */
+	Size		size[2];		/* of the rooms */
 } Run;
 
 struct ScdcOrder
@@ -69,10 +73,15 @@ struct ScdcOrder
 
 	/* in files */
 	ScdcTapes  *tapes;
+	void	  **parts;			/* a tape for each range of hashes; NULL: there are none */
+	int			part_bits;		/* of a hash, which tell its part */
+	int			next_part;		/* to be returned */
+	ScdcOrder  *part;			/* being returned */
 	Run		   *runs;
 	int			nruns;
 	binaryheap *heap;			/* runs with rows left, the one with the next row on top */
 	bool		taken;			/* has that row been returned? */
+	uint64		last_first;		/* of the row that was returned last */
 };
 
 /* ---------------------------------------------------------------------
@@ -247,21 +256,24 @@ static bool
 read_row(ScdcOrder *order, Run *run)
 {
 	ScdcWorkRow header;
+	ScdcWorkRow *room;
 
 	if (run->left == 0)
 		return false;
 	run->left--;
 	scdc_tape_read(run->tape, &header, sizeof(header), NULL);
-	if (run->size < header.size)
+	run->at = 1 - run->at;
+	if (run->size[run->at] < header.size)
 	{
-		if (run->room)
-			pfree(run->room);
-		run->size = Max(header.size, 1024);
-		run->room = MemoryContextAllocHuge(order->context, run->size);
+		if (run->room[run->at])
+			pfree(run->room[run->at]);
+		run->size[run->at] = Max(header.size, 1024);
+		run->room[run->at] = MemoryContextAllocHuge(order->context, run->size[run->at]);
 	}
-	memcpy(run->room, &header, sizeof(header));
-	scdc_tape_read(run->tape, (char *) run->room + sizeof(header), header.size - sizeof(header), NULL);
-	make_entry(order, &run->next, run->room);
+	room = run->room[run->at];
+	memcpy(room, &header, sizeof(header));
+	scdc_tape_read(run->tape, (char *) room + sizeof(header), header.size - sizeof(header), NULL);
+	make_entry(order, &run->next, room);
 	return true;
 }
 
@@ -280,23 +292,37 @@ begin_merge(ScdcOrder *order, int from)
 	binaryheap_build(order->heap);
 }
 
-static const ScdcWorkRow *
-next_merged(ScdcOrder *order)
+static Entry *
+top_of(ScdcOrder *order)
 {
-	Run		   *run;
+	return &((Run *) DatumGetPointer(binaryheap_first(order->heap)))->next;
+}
 
+/* Sees to it that the row on top has not been returned; false at the end. */
+static bool
+advance(ScdcOrder *order)
+{
 	if (order->taken)
 	{
-		run = (Run *) DatumGetPointer(binaryheap_first(order->heap));
+		Run		   *run = (Run *) DatumGetPointer(binaryheap_first(order->heap));
+
 		if (read_row(order, run))
 			binaryheap_replace_first(order->heap, PointerGetDatum(run));
 		else
 			(void) binaryheap_remove_first(order->heap);
 	}
-	order->taken = !binaryheap_empty(order->heap);
-	if (!order->taken)
+	order->taken = false;
+	return !binaryheap_empty(order->heap);
+}
+
+static const ScdcWorkRow *
+next_merged(ScdcOrder *order)
+{
+	if (!advance(order))
 		return NULL;
-	return ((Run *) DatumGetPointer(binaryheap_first(order->heap)))->next.row;
+	order->taken = true;
+	order->last_first = top_of(order)->first;
+	return top_of(order)->row;
 }
 
 static void
@@ -305,8 +331,9 @@ end_merge(ScdcOrder *order, int from)
 	for (int i = from; i < order->nruns; i++)
 	{
 		scdc_tape_close(order->runs[i].tape, NULL);
-		if (order->runs[i].room)
-			pfree(order->runs[i].room);
+		for (int room = 0; room < 2; room++)
+			if (order->runs[i].room[room])
+				pfree(order->runs[i].room[room]);
 	}
 	order->nruns = from;
 	binaryheap_free(order->heap);
@@ -330,7 +357,7 @@ runs_are_full(const ScdcOrder *order, Size largest)
 {
 	for (int i = 0; i < order->nruns; i++)
 		largest += order->runs[i].largest;
-	return order->nruns == MAX_RUNS || (order->nruns >= MIN_RUNS && largest > order->limit);
+	return order->nruns == MAX_RUNS || (order->nruns >= MIN_RUNS && 2 * largest > order->limit);
 }
 
 /*
@@ -405,6 +432,118 @@ write_run(ScdcOrder *order)
 	MemoryContextSwitchTo(old);
 }
 
+/* Room for a row; add_entry is next. */
+static ScdcWorkRow *
+new_row(ScdcOrder *order, Size size)
+{
+	if (order->nentries > 0 && is_full(order, size))
+		write_run(order);
+	return alloc_row(order, size);
+}
+
+static void
+add_entry(ScdcOrder *order, const ScdcWorkRow *row)
+{
+	if (order->nentries == order->room)
+	{
+		order->room *= 2;
+		order->entries = repalloc_huge(order->entries, order->room * sizeof(Entry));
+	}
+	order->largest = Max(order->largest, row->size);
+	make_entry(order, &order->entries[order->nentries++], row);
+}
+
+/* ---------------------------------------------------------------------
+ * parts
+ * ---------------------------------------------------------------------
+ */
+
+static void
+put_to_part(ScdcOrder *order, const ScdcWorkRow *row, ScdcChangeType type)
+{
+	ScdcWorkRow header = *row;
+	void	   *tape = order->parts[row->hash >> (64 - order->part_bits)];
+
+	header.type = type;
+	scdc_tape_write(tape, &header, sizeof(header), NULL);
+	scdc_tape_write(tape, row + 1, row->size - sizeof(header), NULL);
+}
+
+/* All rows so far go to their parts. */
+static void
+begin_parts(ScdcOrder *order)
+{
+	MemoryContext old = MemoryContextSwitchTo(order->context);
+
+	order->part_bits = 1;
+	while ((2 << order->part_bits) <= MAX_PARTS && (Size) (8 << order->part_bits) * BLCKSZ <= order->limit)
+		order->part_bits++;
+	order->tapes = scdc_tapes_create(false);
+	order->parts = palloc(sizeof(void *) << order->part_bits);
+	for (int i = 0; i < 1 << order->part_bits; i++)
+		order->parts[i] = scdc_tape_create(order->tapes);
+	for (Size i = 0; i < order->nentries; i++)
+	{
+		const ScdcWorkRow *row = order->entries[i].row;
+
+		CHECK_FOR_INTERRUPTS();
+		put_to_part(order, row, row->type);
+	}
+	forget_rows(order);
+	pfree(order->entries);
+	order->entries = NULL;
+	order->room = 0;
+	MemoryContextSwitchTo(old);
+}
+
+/* Takes the rows of a part; one that is too large for the memory is put into order by runs. */
+static void
+read_part(ScdcOrder *order, void *tape)
+{
+	MemoryContext old = MemoryContextSwitchTo(order->context);
+	ScdcOrder  *part = scdc_order_create(order->work, order->by, (int) (order->limit / 1024));
+	ScdcWorkRow header;
+
+	order->part = part;
+	scdc_tape_rewind(tape, NULL);
+	while (scdc_tape_read_or_end(tape, &header, sizeof(header)))
+	{
+		ScdcWorkRow *row = new_row(part, header.size);
+
+		CHECK_FOR_INTERRUPTS();
+		*row = header;
+		scdc_tape_read(tape, row + 1, header.size - sizeof(header), NULL);
+		add_entry(part, row);
+	}
+	scdc_tape_close(tape, NULL);
+	scdc_order_finish(part);
+	MemoryContextSwitchTo(old);
+}
+
+static void
+end_part(ScdcOrder *order)
+{
+	scdc_order_end(order->part);
+	order->part = NULL;
+}
+
+static const ScdcWorkRow *
+next_of_parts(ScdcOrder *order)
+{
+	for (;;)
+	{
+		const ScdcWorkRow *row = order->part ? scdc_order_next(order->part) : NULL;
+
+		if (row)
+			return row;
+		if (order->part)
+			end_part(order);
+		if (order->next_part == 1 << order->part_bits)
+			return NULL;
+		read_part(order, order->parts[order->next_part++]);
+	}
+}
+
 /* ---------------------------------------------------------------------
  * interface
  * ---------------------------------------------------------------------
@@ -431,24 +570,25 @@ scdc_order_put(ScdcOrder *order, const ScdcWorkRow *row, ScdcChangeType type)
 {
 	ScdcWorkRow *copy;
 
-	if (order->nentries > 0 && is_full(order, row->size))
-		write_run(order);
-	if (order->nentries == order->room)
+	if (order->parts == NULL && order->by == SCDC_BY_IDENTITY && order->nentries > 0 && is_full(order, row->size))
+		begin_parts(order);
+	if (order->parts)
 	{
-		order->room *= 2;
-		order->entries = repalloc_huge(order->entries, order->room * sizeof(Entry));
+		put_to_part(order, row, type);
+		return;
 	}
-	copy = alloc_row(order, row->size);
+	copy = new_row(order, row->size);
 	memcpy(copy, row, row->size);
 	copy->type = type;
-	order->largest = Max(order->largest, row->size);
-	make_entry(order, &order->entries[order->nentries++], copy);
+	add_entry(order, copy);
 }
 
 void
 scdc_order_finish(ScdcOrder *order)
 {
 	order->next = 0;
+	if (order->parts)
+		return;
 	if (order->nruns == 0)
 	{
 		sort_rows(order);
@@ -467,6 +607,8 @@ const ScdcWorkRow *
 scdc_order_next(ScdcOrder *order)
 {
 	CHECK_FOR_INTERRUPTS();
+	if (order->parts)
+		return next_of_parts(order);
 	if (order->heap)
 		return next_merged(order);
 	if (order->next == order->nentries)
@@ -475,13 +617,28 @@ scdc_order_next(ScdcOrder *order)
 	return order->entries[order->next++].row;
 }
 
+bool
+scdc_order_continues(ScdcOrder *order)
+{
+	Assert(order->by == SCDC_BY_IDENTITY);
+	if (order->parts)
+		return scdc_order_continues(order->part);	/* rows of one hash are in one part */
+	if (order->heap)
+		return advance(order) && top_of(order)->first == order->last_first;
+	return order->next < order->nentries && order->entries[order->next].first == order->entries[order->next - 1].first;
+}
+
 void
 scdc_order_end(ScdcOrder *order)
 {
+	if (order->part)
+		end_part(order);
 	if (order->heap)
 		end_merge(order, 0);
 	if (order->tapes)
 		scdc_tapes_end(order->tapes);
+	if (order->parts)
+		pfree(order->parts);
 	if (order->runs)
 		pfree(order->runs);
 	if (order->entries)

@@ -1,8 +1,9 @@
 /*-------------------------------------------------------------------------
  *
  * order.h
- *	  Puts work rows into order: in memory, and beyond that in sorted runs in
- *	  a temporary file, which are merged.
+ *	  Puts work rows into order: in memory, and beyond that in a temporary
+ *	  file: by identity in parts of it, each with the rows of a range of
+ *	  hashes, and by version in sorted runs, which are merged.
  *
  * The server's tuplesort would do.  It took half of the time of a batch of
  * net changes, though: it takes rows apart and forms them anew, looks into
@@ -27,8 +28,8 @@ typedef struct ScdcOrder ScdcOrder;
 
 /*
  * Lives in the current context, with its file in the current resource owner.
- * memory: in kB, exceeded by some rows (one while they are put, MIN_RUNS while
- * they are merged) and a constant at most.
+ * memory: in kB, exceeded by some rows (one while they are put, twice MIN_RUNS
+ * while they are merged) and a constant at most.
  */
 extern ScdcOrder *scdc_order_create(const ScdcWork *work, ScdcOrderBy by, int memory);
 
@@ -40,6 +41,9 @@ extern void scdc_order_finish(ScdcOrder *order);
 
 /* The next row, good until the next call; NULL at the end. */
 extern const ScdcWorkRow *scdc_order_next(ScdcOrder *order);
+
+/* By identity: has the next row the hash of the one that was returned last, which stays good? */
+extern bool scdc_order_continues(ScdcOrder *order);
 
 extern void scdc_order_end(ScdcOrder *order);
 

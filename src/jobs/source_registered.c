@@ -339,7 +339,7 @@ scdc_registered_open(ScdcSource *s)
 	hidden->natts = nhidden;
 	s->select = list.data;
 
-	s->work = scdc_work_create(q->source, scdc_source_visible_columns(q), hidden, s->schema.text_versions);
+	s->work = scdc_work_create(q->source, scdc_source_visible_columns(q), hidden, s->schema.text_versions, false);
 	s->work->nkeys = reg->nrow_id;
 	s->work->keys = palloc0(Max(reg->nrow_id, 1) * sizeof(ScdcWorkKey));
 	for (int i = 0; i < reg->nrow_id; i++)

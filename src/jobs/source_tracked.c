@@ -244,7 +244,7 @@ scdc_tracked_open(ScdcSource *s)
 				  "The change log that the query was reading is gone.",
 				  "Drop the query with stream_drop, and start it anew.");
 
-	w = s->work = scdc_work_create(q->source, scdc_source_visible_columns(q), NULL, false);
+	w = s->work = scdc_work_create(q->source, scdc_source_visible_columns(q), NULL, false, true);
 	if (q->as_table)
 		w->batch = scdc_source_visible_columns(q);
 	w->nkeys = q->nkeys;
@@ -433,19 +433,36 @@ typedef struct TrackedRead
 	Datum	   *values;			/* of the work row */
 	bool	   *isnull;
 	MemoryContext row_cxt;		/* reset after each row */
+	bool		keeps_rows;		/* does the flow make work rows of them? */
 } TrackedRead;
 
 static void
 put_change(TrackedRead *r, const ScdcChange *change)
 {
 	ScdcWork   *w = r->source->work;
+	ScdcRowSchema *schema = change->view->schema;
 	int			n = r->source->query->ncolumns;
-	MemoryContext old = MemoryContextSwitchTo(r->row_cxt);
+	MemoryContext old;
 	Datum	   *values;
 	bool	   *isnull;
 
-	if (change->view->schema->plan == NULL)
-		scdc_typed_rows_prepare(r->typed, change->view->schema, change->version);
+	if (schema->plan == NULL)
+		scdc_typed_rows_prepare(r->typed, schema, change->version);
+	if (r->keeps_rows && scdc_typed_rows_as_is(schema))
+	{
+		ScdcWorkImage image = {
+			.type = change->type,
+			.version = change->version,
+			.timestamp = change->timestamp,
+			.image = change->view->image,
+		};
+
+		scdc_image_check(schema->schema, image.image);
+		scdc_flow_image(r->flow, &image);
+		return;
+	}
+
+	old = MemoryContextSwitchTo(r->row_cxt);
 	scdc_typed_values(r->typed, change->view, &values, &isnull);
 	memcpy(r->values, values, n * sizeof(Datum));
 	memcpy(r->isnull, isnull, n * sizeof(bool));
@@ -553,6 +570,7 @@ scdc_tracked_read(ScdcSource *s, const ScdcBatch *batch, ScdcFlow *flow)
 	r.values = palloc0(s->work->desc->natts * sizeof(Datum));
 	r.isnull = palloc0(s->work->desc->natts * sizeof(bool));
 	r.row_cxt = AllocSetContextCreate(CurrentMemoryContext, "streamcdc source row", ALLOCSET_DEFAULT_SIZES);
+	r.keeps_rows = scdc_source_flow(s).way != SCDC_FLOW_STRAIGHT;
 	r.range.first = Max(batch->start_offset ? version_of(batch->start_offset) : PG_INT64_MIN,
 						version_before(q->stream_id, q->start_timestamp, s->snapshot)) + 1;
 	r.range.last = version_of(batch->end_offset);

@@ -20,7 +20,7 @@
 #include "jobs/generation.h"
 #include "jobs/state.h"
 
-#define MARK_VERSION	2
+#define MARK_VERSION	3
 
 /* What the store says of itself, under a key of its own. */
 typedef struct Mark

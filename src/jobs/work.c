@@ -22,7 +22,7 @@
 #include "sql/row_error.h"
 
 ScdcWork *
-scdc_work_create(const char *log, TupleDesc visible, TupleDesc hidden, bool text_versions)
+scdc_work_create(const char *log, TupleDesc visible, TupleDesc hidden, bool text_versions, bool tracked)
 {
 	ScdcWork   *w = palloc0(sizeof(ScdcWork));
 	int			nhidden = hidden ? hidden->natts : 0;
@@ -49,6 +49,7 @@ scdc_work_create(const char *log, TupleDesc visible, TupleDesc hidden, bool text
 		TupleDescCopyEntry(w->desc, i, w->batch, i);
 	for (int i = 1; i <= nhidden; i++)
 		TupleDescCopyEntry(w->desc, n + 3 + i, hidden, i);
+	w->kept = tracked ? CreateTupleDescCopy(visible) : w->desc;
 
 	w->labels[SCDC_CHANGE_DELETE] = CStringGetTextDatum("delete");
 	w->labels[SCDC_CHANGE_INSERT] = CStringGetTextDatum("insert");
@@ -98,34 +99,19 @@ scdc_work_type(const ScdcWork *work, const Datum *values, const bool *isnull)
 }
 
 static uint64
-identity_hash(ScdcWork *work, const Datum *values, const bool *isnull)
+value_hash(ScdcWorkKey *key, Datum value, bool isnull)
 {
-	uint64		hash = 0;
-
-	for (int i = 0; i < work->nkeys; i++)
-	{
-		ScdcWorkKey *key = &work->keys[i];
-		uint64		one = 0;
-
-		/* a type without hash function contributes nothing: slow, but right */
-		if (!isnull[key->attno - 1] && key->has_hash)
-			one = DatumGetUInt64(FunctionCall2Coll(&key->hash, key->collation, values[key->attno - 1], Int64GetDatum(0)));
-		hash = hash_combine64(hash, one);
-	}
-	return hash;
+	/* a type without hash function contributes nothing: slow, but right */
+	if (isnull || !key->has_hash)
+		return 0;
+	return DatumGetUInt64(FunctionCall2Coll(&key->hash, key->collation, value, Int64GetDatum(0)));
 }
 
-/* What heap_form_minimal_tuple does, right where the tuple is wanted. */
-const ScdcWorkRow *
-scdc_work_form(ScdcWork *work, ScdcWorkBuffer *buffer, const Datum *values, const bool *isnull, int64 seq)
+/* Room for a row, without its tuple and hash. */
+static ScdcWorkRow *
+begin_row(ScdcWorkBuffer *buffer, Size size)
 {
-	TupleDesc	desc = work->desc;
-	bool		has_nulls = memchr(isnull, 1, desc->natts) != NULL;
-	Size		data_len = heap_compute_data_size(desc, unconstify(Datum *, values), unconstify(bool *, isnull));
-	Size		offset = MAXALIGN(SizeofMinimalTupleHeader + (has_nulls ? BITMAPLEN(desc->natts) : 0));
-	Size		size = SCDC_WORK_TUPLE + offset + data_len;
 	ScdcWorkRow *row;
-	MinimalTuple tuple;
 
 	if (buffer->room < size)
 	{
@@ -136,22 +122,87 @@ scdc_work_form(ScdcWork *work, ScdcWorkBuffer *buffer, const Datum *values, cons
 		buffer->row = MemoryContextAllocHuge(buffer->context, buffer->room);
 	}
 	row = buffer->row;
-	memset(row, 0, size);
 	row->size = (uint32) size;
+	row->hash = 0;
+	return row;
+}
+
+/* What heap_form_minimal_tuple does, right where the tuple is wanted. */
+const ScdcWorkRow *
+scdc_work_form(ScdcWork *work, ScdcWorkBuffer *buffer, const Datum *values, const bool *isnull, int64 seq)
+{
+	TupleDesc	desc = work->kept;
+	bool		has_nulls = memchr(isnull, 1, desc->natts) != NULL;
+	Size		data_len = heap_compute_data_size(desc, unconstify(Datum *, values), unconstify(bool *, isnull));
+	Size		offset = MAXALIGN(SizeofMinimalTupleHeader + (has_nulls ? BITMAPLEN(desc->natts) : 0));
+	ScdcWorkRow *row = begin_row(buffer, SCDC_WORK_TUPLE + offset + data_len);
+	MinimalTuple tuple = (MinimalTuple) ((char *) row + SCDC_WORK_TUPLE);
+
 	row->type = row->label = scdc_work_type(work, values, isnull);
-	row->hash = identity_hash(work, values, isnull);
-	if (!work->text_versions && !isnull[work->version - 1])
-		row->version = DatumGetInt64(values[work->version - 1]);
+	row->version = work->text_versions || isnull[work->version - 1] ? 0 : DatumGetInt64(values[work->version - 1]);
 	row->seq = seq;
 	row->timestamp = isnull[work->timestamp - 1] ? DT_NOBEGIN : DatumGetTimestampTz(values[work->timestamp - 1]);
+	for (int i = 0; i < work->nkeys; i++)
+	{
+		ScdcWorkKey *key = &work->keys[i];
 
-	tuple = (MinimalTuple) ((char *) row + SCDC_WORK_TUPLE);
+		row->hash = hash_combine64(row->hash, value_hash(key, values[key->attno - 1], isnull[key->attno - 1]));
+	}
+
+	memset(tuple, 0, offset + data_len);
 	tuple->t_len = (uint32) (offset + data_len);
 	HeapTupleHeaderSetNatts(tuple, desc->natts);
 	tuple->t_hoff = (uint8) (offset + MINIMAL_TUPLE_OFFSET);
 	heap_fill_tuple(desc, unconstify(Datum *, values), unconstify(bool *, isnull), (char *) tuple + offset, data_len,
 					&tuple->t_infomask, has_nulls ? tuple->t_bits : NULL);
 	return row;
+}
+
+/* An image is a minimal tuple from that place on. */
+#define IMAGE_OFFSET	offsetof(MinimalTupleData, t_infomask2)
+
+const ScdcWorkRow *
+scdc_work_wrap(ScdcWork *work, ScdcWorkBuffer *buffer, const ScdcWorkImage *image, int64 seq)
+{
+	ScdcWorkRow *row = begin_row(buffer, SCDC_WORK_TUPLE + IMAGE_OFFSET + image->image.len);
+	MinimalTuple minimal = (MinimalTuple) ((char *) row + SCDC_WORK_TUPLE);
+	HeapTupleData tuple;
+
+	row->type = row->label = image->type;
+	row->version = image->version;
+	row->seq = seq;
+	row->timestamp = image->timestamp;
+	memset(minimal, 0, IMAGE_OFFSET);
+	minimal->t_len = (uint32) (IMAGE_OFFSET + image->image.len);
+	memcpy((char *) minimal + IMAGE_OFFSET, image->image.data, image->image.len);
+	tuple = scdc_work_tuple(row);
+	for (int i = 0; i < work->nkeys; i++)
+	{
+		bool		isnull;
+		Datum		value = heap_getattr(&tuple, work->keys[i].attno, work->kept, &isnull);
+
+		row->hash = hash_combine64(row->hash, value_hash(&work->keys[i], value, isnull));
+	}
+	return row;
+}
+
+void
+scdc_work_deform(const ScdcWork *work, const ScdcWorkRow *row, ScdcChangeType type, Datum *values, bool *isnull)
+{
+	HeapTupleData tuple = scdc_work_tuple(row);
+
+	heap_deform_tuple(&tuple, work->kept, values, isnull);
+	if (work->kept != work->desc)
+	{
+		values[work->version - 1] = Int64GetDatum(row->version);
+		values[work->timestamp - 1] = TimestampTzGetDatum(row->timestamp);
+		isnull[work->version - 1] = isnull[work->timestamp - 1] = false;
+	}
+	if (work->kept != work->desc || type != (ScdcChangeType) row->label)
+	{
+		values[work->change_type - 1] = work->labels[type];
+		isnull[work->change_type - 1] = false;
+	}
 }
 
 bool
@@ -161,8 +212,8 @@ scdc_work_same_value(ScdcWork *work, ScdcWorkKey *key, const ScdcWorkRow *a, con
 	HeapTupleData y = scdc_work_tuple(b);
 	bool		x_isnull,
 				y_isnull;
-	Datum		x_value = heap_getattr(&x, key->attno, work->desc, &x_isnull);
-	Datum		y_value = heap_getattr(&y, key->attno, work->desc, &y_isnull);
+	Datum		x_value = heap_getattr(&x, key->attno, work->kept, &x_isnull);
+	Datum		y_value = heap_getattr(&y, key->attno, work->kept, &y_isnull);
 
 	if (x_isnull || y_isnull)
 		return x_isnull && y_isnull;
@@ -178,12 +229,20 @@ scdc_work_same_identity(ScdcWork *work, const ScdcWorkRow *a, const ScdcWorkRow 
 	return true;
 }
 
+Datum
+scdc_work_version(const ScdcWork *work, const ScdcWorkRow *row, bool *isnull)
+{
+	HeapTupleData tuple = scdc_work_tuple(row);
+
+	*isnull = false;
+	return work->kept == work->desc ? heap_getattr(&tuple, work->version, work->desc, isnull) : Int64GetDatum(row->version);
+}
+
 char *
 scdc_work_version_text(const ScdcWork *work, const ScdcWorkRow *row)
 {
-	HeapTupleData tuple = scdc_work_tuple(row);
 	bool		isnull;
-	Datum		version = heap_getattr(&tuple, work->version, work->desc, &isnull);
+	Datum		version = scdc_work_version(work, row, &isnull);
 
 	if (isnull)
 		return NULL;
@@ -193,11 +252,12 @@ scdc_work_version_text(const ScdcWork *work, const ScdcWorkRow *row)
 void
 scdc_work_contract_error(const ScdcWork *work, ScdcCollapseError error, const ScdcWorkRow *row)
 {
-	const char *version = scdc_work_version_text(work, row);
-	HeapTupleData tuple = scdc_work_tuple(row);
-	bool		isnull;
-	Datum		label = heap_getattr(&tuple, work->change_type, work->desc, &isnull);
+	Datum	   *values = palloc(work->desc->natts * sizeof(Datum));
+	bool	   *isnull = palloc(work->desc->natts * sizeof(bool));
+	int			label = work->change_type - 1;
 
+	scdc_work_deform(work, row, row->label, values, isnull);
 	scdc_stop_is_next();
-	scdc_contract_error(error, work->log, version, isnull ? NULL : TextDatumGetCString(label));
+	scdc_contract_error(error, work->log, scdc_work_version_text(work, row),
+						isnull[label] ? NULL : TextDatumGetCString(values[label]));
 }

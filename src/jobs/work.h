@@ -7,7 +7,9 @@
  * _change_type, _commit_version, _commit_timestamp), and what row_id and
  * row_version of a registered change log lead to inside of columns.  While
  * they are sorted, collapsed or kept they are work rows: a tuple of those,
- * behind what is asked of it all the time.
+ * behind what is asked of it all the time.  Of a tracked table that tells the
+ * three metadata columns as well, so that the tuple is without them, and in
+ * most cases the row's image in the log as it stands.
  *
  *-------------------------------------------------------------------------
  */
@@ -20,6 +22,7 @@
 #include "fmgr.h"
 
 #include "collapse/collapse.h"
+#include "log/block.h"
 
 /* A value that rows are compared by. */
 typedef struct ScdcWorkKey
@@ -35,6 +38,7 @@ typedef struct ScdcWork
 {
 	TupleDesc	batch;			/* what "batch" looks like: the first columns of desc */
 	TupleDesc	desc;
+	TupleDesc	kept;			/* of the tuple in a work row: desc, or its data columns */
 	AttrNumber	change_type;
 	AttrNumber	version;
 	AttrNumber	timestamp;
@@ -55,7 +59,7 @@ typedef struct ScdcWorkRow
 {
 	uint32		size;			/* of all of it */
 	uint16		type;			/* ScdcChangeType; that of the tuple may be another */
-	uint16		label;			/* ScdcChangeType of the tuple's own _change_type */
+	uint16		label;			/* ScdcChangeType that the source has given it */
 	uint64		hash;			/* of the identity; 0 without one */
 	int64		version;		/* 0 if versions are text or it is NULL */
 	int64		seq;			/* place in which the source gave the row, inside its batch */
@@ -63,6 +67,15 @@ typedef struct ScdcWorkRow
 } ScdcWorkRow;
 
 #define SCDC_WORK_TUPLE		MAXALIGN(sizeof(ScdcWorkRow))
+
+/* A row of a tracked table, as the log has it. */
+typedef struct ScdcWorkImage
+{
+	ScdcChangeType type;
+	int64		version;
+	TimestampTz timestamp;
+	ScdcBytes	image;
+} ScdcWorkImage;
 
 /* Room for one row, used again for the next. */
 typedef struct ScdcWorkBuffer
@@ -74,9 +87,10 @@ typedef struct ScdcWorkBuffer
 
 /*
  * Lays out work rows: visible are the columns of "batch" without the metadata
- * ones, nhidden of hidden's follow after them.  In the current context.
+ * ones, hidden's follow after them; tracked: that of each row is one of the
+ * four types, a number and a time.  In the current context.
  */
-extern ScdcWork *scdc_work_create(const char *log, TupleDesc visible, TupleDesc hidden, bool text_versions);
+extern ScdcWork *scdc_work_create(const char *log, TupleDesc visible, TupleDesc hidden, bool text_versions, bool tracked);
 
 /* Fills in a key of the attribute; raises 42883 if the type has no equality. */
 extern void scdc_work_key_init(ScdcWork *work, ScdcWorkKey *key, AttrNumber attno, Oid collation);
@@ -88,7 +102,13 @@ extern ScdcChangeType scdc_work_type(const ScdcWork *work, const Datum *values, 
 extern const ScdcWorkRow *scdc_work_form(ScdcWork *work, ScdcWorkBuffer *buffer, const Datum *values, const bool *isnull,
 										 int64 seq);
 
-/* The row's tuple, which stays in it. */
+/* The same of a tracked table's row, whose image, which was checked, is laid out as work->kept. */
+extern const ScdcWorkRow *scdc_work_wrap(ScdcWork *work, ScdcWorkBuffer *buffer, const ScdcWorkImage *image, int64 seq);
+
+/* The values of a row as one of that type; they point into it. */
+extern void scdc_work_deform(const ScdcWork *work, const ScdcWorkRow *row, ScdcChangeType type, Datum *values, bool *isnull);
+
+/* The row's tuple, of work->kept, which stays in it. */
 static inline HeapTupleData
 scdc_work_tuple(const ScdcWorkRow *row)
 {
@@ -112,6 +132,8 @@ scdc_work_rank(const ScdcWorkRow *row)
 /* Are two rows of one identity, of one row version?  NULL equals NULL.  Leave garbage in the current context. */
 extern bool scdc_work_same_identity(ScdcWork *work, const ScdcWorkRow *a, const ScdcWorkRow *b);
 extern bool scdc_work_same_value(ScdcWork *work, ScdcWorkKey *key, const ScdcWorkRow *a, const ScdcWorkRow *b);
+
+extern Datum scdc_work_version(const ScdcWork *work, const ScdcWorkRow *row, bool *isnull);
 
 /* The version as text, in the current context; NULL if it is NULL. */
 extern char *scdc_work_version_text(const ScdcWork *work, const ScdcWorkRow *row);

@@ -289,16 +289,32 @@ scdc_image_make_of(const ScdcSchema *schema, Oid owner, TupleDesc desc, const At
 }
 
 void
+scdc_image_check(const ScdcSchema *schema, ScdcBytes image)
+{
+	uint16		infomask2;
+	uint8		hoff;
+
+	if (image.len < SizeofHeapTupleHeader - IMAGE_OFFSET)
+		ereport(ERROR,
+				(errcode(ERRCODE_DATA_CORRUPTED),
+				 errmsg("row image in the change log is damaged")));
+	memcpy(&infomask2, image.data, sizeof(infomask2));
+	memcpy(&hoff, image.data + offsetof(HeapTupleHeaderData, t_hoff) - IMAGE_OFFSET, sizeof(hoff));
+	if ((infomask2 & HEAP_NATTS_MASK) != schema->image_desc->natts || hoff > IMAGE_OFFSET + image.len)
+		ereport(ERROR,
+				(errcode(ERRCODE_DATA_CORRUPTED),
+				 errmsg("row image in the change log does not fit schema %d of stream " INT64_FORMAT,
+						schema->number, schema->stream_id)));
+}
+
+void
 scdc_image_deform(const ScdcSchema *schema, ScdcBytes image, ScdcImageBuffer *buffer,
 				  Datum *values, bool *isnull)
 {
 	HeapTupleData tuple;
 	Size		size = IMAGE_OFFSET + image.len;
 
-	if (image.len < SizeofHeapTupleHeader - IMAGE_OFFSET)
-		ereport(ERROR,
-				(errcode(ERRCODE_DATA_CORRUPTED),
-				 errmsg("row image in the change log is damaged")));
+	scdc_image_check(schema, image);
 	if (buffer->size < size)
 	{
 		Size		newsize = Max(size, (Size) 1024);
@@ -317,11 +333,5 @@ scdc_image_deform(const ScdcSchema *schema, ScdcBytes image, ScdcImageBuffer *bu
 	tuple.t_len = size;
 	tuple.t_tableOid = InvalidOid;
 	ItemPointerSetInvalid(&tuple.t_self);
-	if (HeapTupleHeaderGetNatts(tuple.t_data) != schema->image_desc->natts ||
-		tuple.t_data->t_hoff > size)
-		ereport(ERROR,
-				(errcode(ERRCODE_DATA_CORRUPTED),
-				 errmsg("row image in the change log does not fit schema %d of stream " INT64_FORMAT,
-						schema->number, schema->stream_id)));
 	heap_deform_tuple(&tuple, schema->image_desc, values, isnull);
 }

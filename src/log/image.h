@@ -57,6 +57,9 @@ extern ScdcBytes scdc_image_make_of(const ScdcSchema *schema, Oid owner, TupleDe
 extern char *scdc_output_form(Datum value, Oid type);
 extern char *scdc_jsonb_form(Datum value, Oid type);
 
+/* Raises XX001 if that is not the image of a row of the schema, as far as can be seen from its header. */
+extern void scdc_image_check(const ScdcSchema *schema, ScdcBytes image);
+
 /*
  * Splits an image into image_desc's attributes.  *buffer (enlarged as needed,
  * palloc'd in the current context, starts NULL/0) holds the tuple the datums point into.

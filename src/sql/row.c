@@ -825,16 +825,10 @@ append_parsed_keys(ScdcRowBuffer *buffer, ScdcRowSchema *schema)
 ScdcRow *
 scdc_row_make(ScdcRowBuffer *buffer, ScdcRowSchema *schema, ScdcBytes image)
 {
-	TupleDesc	desc = schema->schema->image_desc;
 	ScdcRow    *row;
-	HeapTupleHeader tuple;
 	uint32		hash = 0;
 
-	if (image.len < SizeofHeapTupleHeader - IMAGE_OFFSET)
-		ereport(ERROR,
-				(errcode(ERRCODE_DATA_CORRUPTED),
-				 errmsg("row image in the change log is damaged")));
-
+	scdc_image_check(schema->schema, image);
 	buffer_enlarge(buffer, ROW_IMAGE_START + image.len);
 	row = buffer->row;
 	row->schema = schema;
@@ -842,13 +836,6 @@ scdc_row_make(ScdcRowBuffer *buffer, ScdcRowSchema *schema, ScdcBytes image)
 	row->image_len = image.len;
 	row->keys_offset = 0;
 	memcpy((char *) row + ROW_IMAGE_START, image.data, image.len);
-
-	tuple = (HeapTupleHeader) ((char *) row + ROW_TUPLE_OFFSET);
-	if (HeapTupleHeaderGetNatts(tuple) != desc->natts || tuple->t_hoff > IMAGE_OFFSET + image.len)
-		ereport(ERROR,
-				(errcode(ERRCODE_DATA_CORRUPTED),
-				 errmsg("row image in the change log does not fit schema %d of stream " INT64_FORMAT,
-						schema->schema->number, schema->schema->stream_id)));
 
 	if (schema->has_parsed_keys && schema->nkeys > 0)
 	{

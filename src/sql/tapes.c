@@ -92,16 +92,24 @@ scdc_tape_rewind(void *handle, void *arg)
 	MemoryContextSwitchTo(old);
 }
 
-void
-scdc_tape_read(void *handle, void *data, Size size, void *arg)
+bool
+scdc_tape_read_or_end(void *handle, void *data, Size size)
 {
 	Tape	   *tape = handle;
 	MemoryContext old = MemoryContextSwitchTo(tape->tapes->context);
 	size_t		nread = LogicalTapeRead(tape->tape, data, size);
 
 	MemoryContextSwitchTo(old);
-	if (nread != size)
+	if (nread != size && nread != 0)
 		elog(ERROR, "unexpected end of tape: read %zu of %zu bytes", nread, (size_t) size);
+	return nread != 0;
+}
+
+void
+scdc_tape_read(void *handle, void *data, Size size, void *arg)
+{
+	if (!scdc_tape_read_or_end(handle, data, size) && size > 0)
+		elog(ERROR, "unexpected end of tape");
 }
 
 void

@@ -279,10 +279,12 @@ column_init(ScdcTypedRows *typed, TypedColumn *tc, int i, const ScdcSchema *sche
 	}
 }
 
-/* Is a row of the schema laid out like the row type, in every attribute? */
+/* Is a row of the schema laid out as what is wanted, in every attribute? */
 static bool
-is_as_is(const TypedPlan *plan, const ScdcSchema *schema, TupleDesc desc)
+is_as_is(const ScdcTypedRows *typed, const TypedPlan *plan, const ScdcSchema *schema)
 {
+	TupleDesc	desc = typed->desc;
+
 	if (!schema->as_table || schema->ncolumns != desc->natts)
 		return false;
 	for (int i = 0; i < desc->natts; i++)
@@ -290,7 +292,8 @@ is_as_is(const TypedPlan *plan, const ScdcSchema *schema, TupleDesc desc)
 		Form_pg_attribute att = TupleDescAttr(desc, i);
 		const ScdcColumn *column = &schema->columns[i];
 
-		if (column->dropped != att->attisdropped ||
+		if ((typed->source && typed->source[i] != i + 1) ||
+			column->dropped != att->attisdropped ||
 			(!att->attisdropped && plan->columns[i].kind != TYPED_DIRECT) ||
 			column->attlen != att->attlen || column->attbyval != att->attbyval || column->attalign != att->attalign)
 			return false;
@@ -312,7 +315,7 @@ plan_create(ScdcTypedRows *typed, const ScdcSchema *schema, int64 version)
 		column_init(typed, tc, i, schema, version);
 		plan->needs_settings = plan->needs_settings || tc->kind == TYPED_CAST || tc->kind == TYPED_INPUT;
 	}
-	plan->as_is = typed->source == NULL && is_as_is(plan, schema, typed->desc);
+	plan->as_is = is_as_is(typed, plan, schema);
 	MemoryContextSwitchTo(old);
 	return plan;
 }
@@ -335,15 +338,12 @@ make_header(ScdcTypedRows *typed)
 }
 
 static Datum
-row_of_image(ScdcTypedRows *typed, ScdcBytes image)
+row_of_image(ScdcTypedRows *typed, const ScdcSchema *schema, ScdcBytes image)
 {
 	Size		len = IMAGE_OFFSET + image.len;
 	HeapTupleHeader row;
 
-	if (image.len < SizeofHeapTupleHeader - IMAGE_OFFSET)
-		ereport(ERROR,
-				(errcode(ERRCODE_DATA_CORRUPTED),
-				 errmsg("row image in the change log is damaged")));
+	scdc_image_check(schema, image);
 	if (!typed->has_header)
 		make_header(typed);
 	row = palloc(len);
@@ -352,10 +352,6 @@ row_of_image(ScdcTypedRows *typed, ScdcBytes image)
 	row->t_infomask |= typed->header.t_infomask;
 	row->t_infomask2 |= typed->header.t_infomask2;
 	HeapTupleHeaderSetDatumLength(row, len);
-	if (HeapTupleHeaderGetNatts(row) != typed->desc->natts || row->t_hoff > len)
-		ereport(ERROR,
-				(errcode(ERRCODE_DATA_CORRUPTED),
-				 errmsg("row image in the change log does not fit its schema")));
 	return PointerGetDatum(row);
 }
 
@@ -414,6 +410,12 @@ scdc_typed_rows_need_settings(const ScdcRowSchema *schema)
 	return ((const TypedPlan *) schema->plan)->needs_settings;
 }
 
+bool
+scdc_typed_rows_as_is(const ScdcRowSchema *schema)
+{
+	return ((const TypedPlan *) schema->plan)->as_is;
+}
+
 void
 scdc_typed_values(ScdcTypedRows *typed, ScdcRowView *view, Datum **values, bool **isnull)
 {
@@ -450,7 +452,7 @@ scdc_typed_row(ScdcTypedRows *typed, ScdcRowView *view)
 	bool	   *isnull;
 
 	if (((const TypedPlan *) view->schema->plan)->as_is)
-		return row_of_image(typed, view->image);
+		return row_of_image(typed, view->schema->schema, view->image);
 	scdc_typed_values(typed, view, &values, &isnull);
 	return HeapTupleGetDatum(heap_form_tuple(typed->desc, values, isnull));
 }

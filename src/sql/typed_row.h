@@ -42,6 +42,9 @@ extern void scdc_typed_rows_prepare(ScdcTypedRows *typed, ScdcRowSchema *schema,
 /* Do rows of a schema that was prepared go through input functions or casts, which want scdc_pin_input_settings? */
 extern bool scdc_typed_rows_need_settings(const ScdcRowSchema *schema);
 
+/* Is the image of a row of a schema that was prepared laid out as what is wanted? */
+extern bool scdc_typed_rows_as_is(const ScdcRowSchema *schema);
+
 /* The same as values, good until the next call. */
 extern void scdc_typed_values(ScdcTypedRows *typed, ScdcRowView *view, Datum **values, bool **isnull);
 
