@@ -7,11 +7,12 @@
  *
  *		a row								one that is buffered
  *		batch, row, [row]					an identity: the batch its chain began
- *											with, first event, last event (if it is
- *											another)
+ *											with (a varint), first event, last event
+ *											(if it is another)
  *
  * The former are in the order in which they came, the latter in that of their
- * rows' hashes.
+ * rows' hashes.  Rows are packed (packed_row.h), after one another in each
+ * pack of the generation.
  *
  *-------------------------------------------------------------------------
  */
@@ -29,6 +30,7 @@
 #include "jobs/flow.h"
 #include "jobs/generation.h"
 #include "jobs/order.h"
+#include "jobs/packed_row.h"
 #include "sql/tapes.h"
 
 #define MEMORY_MAX	(64 * 1024) /* kB */
@@ -60,7 +62,12 @@ struct ScdcFlow
 	TupleTableSlot *out_slot;	/* for rows that go out as they are; NULL: none do */
 	int64		seq;
 	ScdcGenerationReader before;	/* what the batch before has left */
+	ScdcPackedBefore read;		/* the row that was read of it last */
+	ScdcWorkBuffer first;		/* rows of the record that was read last */
+	ScdcWorkBuffer last;
+	Chain		known;			/* NET: that record */
 	ScdcGenerationWriter after; /* what this one leaves */
+	ScdcPackedBefore written;	/* the row that was written to it last */
 
 	ScdcOrder  *waiting;		/* BUFFER: rows that are due; NET: rows by identity */
 	ScdcOrder  *leaving;		/* NET: result, to be put into order */
@@ -103,10 +110,62 @@ note_state_row(ScdcFlow *f, int64 begun, const ScdcWorkRow *oldest, Size size)
 }
 
 static void
+write_row(ScdcFlow *f, const ScdcWorkRow *row)
+{
+	uint8		head[SCDC_PACKED_HEAD_MAX];
+	ScdcBytes	image = scdc_work_image(row);
+
+	scdc_generation_add(&f->after, head, scdc_packed_row_head(head, row, row->type, &f->written));
+	scdc_generation_add(&f->after, image.data, image.len);
+}
+
+static void
+begin_record(ScdcFlow *f)
+{
+	if (f->after.first)
+		memset(&f->written, 0, sizeof(f->written));
+}
+
+static void
 put_buffered(ScdcFlow *f, const ScdcWorkRow *row)
 {
-	scdc_generation_add(&f->after, row, row->size);
+	begin_record(f);
+	write_row(f, row);
 	note_state_row(f, f->batch->batch_id, row, scdc_generation_end_record(&f->after));
+}
+
+/* The next record of what the batch before has left; false at the end. */
+static bool
+next_record(ScdcFlow *f, const uint8 **at, const uint8 **end)
+{
+	const char *data;
+	Size		len;
+
+	if (!scdc_generation_next(&f->before, &data, &len))
+		return false;
+	if (f->before.first)
+		memset(&f->read, 0, sizeof(f->read));
+	*at = (const uint8 *) data;
+	*end = *at + len;
+	f->result.removed_rows++;
+	return true;
+}
+
+/* The row of a record that begins at *at, in the buffer. */
+static const ScdcWorkRow *
+read_row(ScdcFlow *f, const uint8 **at, const uint8 *end, ScdcWorkBuffer *buffer)
+{
+	ScdcWorkRow header;
+	ScdcWorkRow *row;
+	Size		len;
+
+	if (!scdc_packed_row_read(at, end, &header, &f->read) || (len = scdc_work_image(&header).len) > (Size) (end - *at))
+		scdc_store_damaged(f->store, "a row is cut short");
+	row = scdc_work_room(buffer, header.size);
+	*row = header;
+	memcpy(scdc_work_begin_tuple(row), *at, len);
+	*at += len;
+	return row;
 }
 
 /* Is what was read what the batch before has written? */
@@ -114,29 +173,6 @@ static void
 end_reading(ScdcFlow *f)
 {
 	scdc_generation_check(&f->before, f->options.expected_rows, f->options.expected_crc);
-}
-
-/* A copy at an aligned address of the row that the data begin with. */
-static const ScdcWorkRow *
-row_at(const char *data, Size len, Size *row_len)
-{
-	ScdcWorkRow *copy;
-	uint32		size = 0;
-	uint32		tuple_len = 0;
-
-	if (len >= SCDC_WORK_TUPLE + SizeofMinimalTupleHeader)
-	{
-		memcpy(&size, data + offsetof(ScdcWorkRow, size), sizeof(size));
-		memcpy(&tuple_len, data + SCDC_WORK_TUPLE, sizeof(tuple_len));
-	}
-	if (size == 0 || size > len || tuple_len < SizeofMinimalTupleHeader || size != SCDC_WORK_TUPLE + tuple_len)
-		ereport(ERROR,
-				(errcode(ERRCODE_DATA_CORRUPTED),
-				 errmsg("a row in the state store is damaged")));
-	copy = MemoryContextAllocHuge(CurrentMemoryContext, size);
-	memcpy(copy, data, size);
-	*row_len = size;
-	return copy;
 }
 
 /* ---------------------------------------------------------------------
@@ -326,21 +362,15 @@ static void
 end_buffer(ScdcFlow *f)
 {
 	const ScdcWorkRow *row;
-	const char *data;
-	Size		data_len;
+	const uint8 *at;
+	const uint8 *end;
 
 	scdc_generation_read(&f->before, f->store, f->batch->batch_id - 1);
 	/* all that the batch before has left is due: the watermark has come to its newest row */
-	while (scdc_generation_next(&f->before, &data, &data_len))
+	while (next_record(f, &at, &end))
 	{
-		MemoryContext old = MemoryContextSwitchTo(f->row_cxt);
-		Size		len;
-
-		row = row_at(data, data_len, &len);
+		row = read_row(f, &at, end, &f->first);
 		scdc_order_put(f->waiting, row, row->type);
-		f->result.removed_rows++;
-		MemoryContextSwitchTo(old);
-		MemoryContextReset(f->row_cxt);
 	}
 	end_reading(f);
 
@@ -376,25 +406,33 @@ end_order(ScdcOrder **order)
 static void
 write_chain(ScdcFlow *f, const Chain *chain)
 {
-	scdc_generation_add(&f->after, &chain->begun, sizeof(int64));
-	scdc_generation_add(&f->after, chain->first, chain->first->size);
+	uint8		begun[SCDC_VARINT64_MAX];
+
+	begin_record(f);
+	scdc_generation_add(&f->after, begun, scdc_put_varint(begun, (uint64) chain->begun) - begun);
+	write_row(f, chain->first);
 	if (chain->last != chain->first)
-		scdc_generation_add(&f->after, chain->last, chain->last->size);
+		write_row(f, chain->last);
 	note_state_row(f, chain->begun, chain->first, scdc_generation_end_record(&f->after));
 }
 
-/* A chain as it was written. */
-static void
-read_chain(const char *data, Size left, Chain *chain)
+/* The next chain of the state, in f->known; false at the end. */
+static bool
+next_known(ScdcFlow *f)
 {
-	Size		len;
+	const uint8 *at;
+	const uint8 *end;
+	uint64		begun;
 
-	memset(chain, 0, sizeof(*chain));
-	memcpy(&chain->begun, data, sizeof(int64));
-	data += sizeof(int64);
-	left -= sizeof(int64);
-	chain->first = row_at(data, left, &len);
-	chain->last = left == len ? chain->first : row_at(data + len, left - len, &len);
+	if (!next_record(f, &at, &end))
+		return false;
+	if (!scdc_get_varint(&at, end, &begun))
+		scdc_store_damaged(f->store, "a record is cut short");
+	f->known.begun = (int64) begun;
+	f->known.rows = 0;
+	f->known.first = read_row(f, &at, end, &f->first);
+	f->known.last = at == end ? f->known.first : read_row(f, &at, end, &f->last);
+	return true;
 }
 
 /* Section 8's table. */
@@ -420,15 +458,34 @@ is_due(ScdcFlow *f, const Chain *chain)
 	return chain->last->timestamp <= f->batch->watermark;
 }
 
+static const ScdcWorkRow *
+copy_row(const ScdcWorkRow *row)
+{
+	ScdcWorkRow *copy = MemoryContextAllocHuge(CurrentMemoryContext, row->size);
+
+	memcpy(copy, row, row->size);
+	return copy;
+}
+
+static Chain *
+copy_chain(const Chain *chain)
+{
+	Chain	   *copy = palloc(sizeof(Chain));
+
+	*copy = *chain;
+	copy->first = copy_row(chain->first);
+	copy->last = chain->last == chain->first ? copy->first : copy_row(chain->last);
+	return copy;
+}
+
 /* Adds a row of this batch to the chain of its identity, among those of one hash. */
 static List *
 add_row(ScdcFlow *f, List *chains, const ScdcWorkRow *row)
 {
-	ScdcWorkRow *copy = MemoryContextAllocHuge(CurrentMemoryContext, row->size);
+	const ScdcWorkRow *copy = copy_row(row);
 	Chain	   *chain = NULL;
 	ListCell   *lc;
 
-	memcpy(copy, row, row->size);
 	foreach(lc, chains)
 	{
 		Chain	   *c = lfirst(lc);
@@ -470,19 +527,7 @@ end_chain(ScdcFlow *f, const Chain *chain)
 		write_chain(f, chain);
 }
 
-/* The state's next chain, and the hash of its first row; false at the end. */
-static bool
-next_chain(ScdcFlow *f, uint64 *hash, const char **data, Size *len)
-{
-	if (!scdc_generation_next(&f->before, data, len))
-		return false;
-	if (*len < sizeof(int64) + sizeof(ScdcWorkRow))
-		scdc_store_damaged(f->store, "a record is too short");
-	memcpy(hash, *data + sizeof(int64) + offsetof(ScdcWorkRow, hash), sizeof(uint64));
-	return true;
-}
-
-/* All that is known of one hash is a row of this batch, as mostly is so. */
+/* All that is known of a hash is one row of this batch. */
 static void
 end_single_row(ScdcFlow *f, const ScdcWorkRow *row)
 {
@@ -500,49 +545,45 @@ static void
 end_net(ScdcFlow *f)
 {
 	MemoryContext hash_cxt = AllocSetContextCreate(f->context, "streamcdc identities", ALLOCSET_DEFAULT_SIZES);
-	const char *data;
-	Size		len;
-	uint64		state_hash = 0;
-	bool		has_state;
+	bool		known;
 	const ScdcWorkRow *row;
 
 	scdc_generation_read(&f->before, f->store, f->batch->batch_id - 1);
-	has_state = next_chain(f, &state_hash, &data, &len);
+	known = next_known(f);
 	scdc_order_finish(f->waiting);
 	row = scdc_order_next(f->waiting);
-	while (has_state || row)
+	while (known || row)
 	{
-		uint64		hash = !has_state ? row->hash : !row ? state_hash : Min(row->hash, state_hash);
-		List	   *chains = NIL;
-		ListCell   *lc;
-		MemoryContext old;
+		bool		known_first = known && (row == NULL || f->known.first->hash < row->hash);
+		bool		row_first = row && (!known || row->hash < f->known.first->hash);
 
-		if (!(has_state && state_hash == hash) && !scdc_order_continues(f->waiting))
+		/* mostly a hash is in one of the two only, and once */
+		if (known_first)
+		{
+			end_chain(f, &f->known);
+			known = next_known(f);
+		}
+		else if (row_first && !scdc_order_continues(f->waiting))
 		{
 			end_single_row(f, row);
 			row = scdc_order_next(f->waiting);
-			continue;
 		}
-
-		old = MemoryContextSwitchTo(hash_cxt);
-		while (has_state && state_hash == hash)
+		else
 		{
-			Chain	   *chain = palloc(sizeof(Chain));
+			MemoryContext old = MemoryContextSwitchTo(hash_cxt);
+			uint64		hash = row->hash;
+			List	   *chains = NIL;
+			ListCell   *lc;
 
-			read_chain(data, len, chain);
-			chains = lappend(chains, chain);
-			f->result.removed_rows++;
-			has_state = next_chain(f, &state_hash, &data, &len);
+			for (; known && f->known.first->hash == hash; known = next_known(f))
+				chains = lappend(chains, copy_chain(&f->known));
+			for (; row && row->hash == hash; row = scdc_order_next(f->waiting))
+				chains = add_row(f, chains, row);
+			foreach(lc, chains)
+				end_chain(f, lfirst(lc));
+			MemoryContextSwitchTo(old);
+			MemoryContextReset(hash_cxt);
 		}
-		while (row && row->hash == hash)
-		{
-			chains = add_row(f, chains, row);
-			row = scdc_order_next(f->waiting);
-		}
-		foreach(lc, chains)
-			end_chain(f, lfirst(lc));
-		MemoryContextSwitchTo(old);
-		MemoryContextReset(hash_cxt);
 	}
 	end_reading(f);
 	end_order(&f->waiting);
@@ -574,7 +615,7 @@ scdc_flow_begin(ScdcWork *work, const ScdcFlowOptions *options, const ScdcBatch 
 	f->row_cxt = AllocSetContextCreate(context, "streamcdc row", ALLOCSET_DEFAULT_SIZES);
 	f->values = palloc(work->desc->natts * sizeof(Datum));
 	f->isnull = palloc(work->desc->natts * sizeof(bool));
-	f->row.context = context;
+	f->row.context = f->first.context = f->last.context = context;
 	if (work->batch->natts == work->kept->natts)
 		f->out_slot = MakeSingleTupleTableSlot(work->desc, &TTSOpsMinimalTuple);
 	f->result.watermark = batch->watermark;

@@ -86,6 +86,7 @@ begin_record(ScdcGenerationWriter *w)
 	uint32		unknown = 0;
 
 	w->record = w->pack_len;
+	w->first = w->record == 0;
 	add_bytes(w, &unknown, sizeof(uint32));
 }
 
@@ -185,6 +186,7 @@ scdc_generation_next(ScdcGenerationReader *r, const char **data, Size *len)
 {
 	uint32		record_len = PG_UINT32_MAX;
 
+	r->first = r->left == 0;
 	if (r->left == 0)
 	{
 		ScdcStoreKey key,

@@ -23,6 +23,7 @@ typedef struct ScdcGenerationWriter
 	int64		batch_id;
 	int64		records;
 	pg_crc32c	crc;			/* of all keys and values; complete after scdc_generation_finish */
+	bool		first;			/* is the record at hand the first of its pack? */
 	/* private */
 	MemoryContext context;
 	char	   *pack;
@@ -38,6 +39,7 @@ typedef struct ScdcGenerationReader
 	ScdcStore  *store;
 	int64		records;
 	pg_crc32c	crc;
+	bool		first;			/* is the record that was returned last the first of its pack? */
 	/* private */
 	ScdcStoreScan *scan;
 	const char *at;				/* in the pack at hand */

@@ -15,6 +15,7 @@
 #include "utils/memutils.h"
 
 #include "jobs/order.h"
+#include "jobs/packed_row.h"
 #include "sql/tapes.h"
 
 #define CHUNK_MIN	((Size) 8 * 1024)
@@ -52,6 +53,13 @@ typedef struct Run
 	Size		size[2];		/* of the rooms */
 } Run;
 
+/* Packed rows, each behind the length of its head in one byte. */
+typedef struct Part
+{
+	void	   *tape;
+	ScdcPackedBefore before;	/* the row that was written last */
+} Part;
+
 struct ScdcOrder
 {
 	const ScdcWork *work;
@@ -73,7 +81,7 @@ struct ScdcOrder
 
 	/* in files */
 	ScdcTapes  *tapes;
-	void	  **parts;			/* a tape for each range of hashes; NULL: there are none */
+	Part	   *parts;			/* one for each range of hashes; NULL: there are none */
 	int			part_bits;		/* of a hash, which tell its part */
 	int			next_part;		/* to be returned */
 	ScdcOrder  *part;			/* being returned */
@@ -461,12 +469,14 @@ add_entry(ScdcOrder *order, const ScdcWorkRow *row)
 static void
 put_to_part(ScdcOrder *order, const ScdcWorkRow *row, ScdcChangeType type)
 {
-	ScdcWorkRow header = *row;
-	void	   *tape = order->parts[row->hash >> (64 - order->part_bits)];
+	Part	   *part = &order->parts[row->hash >> (64 - order->part_bits)];
+	uint8		head[1 + SCDC_PACKED_HEAD_MAX];
+	Size		head_len = scdc_packed_row_head(head + 1, row, type, &part->before);
+	ScdcBytes	image = scdc_work_image(row);
 
-	header.type = type;
-	scdc_tape_write(tape, &header, sizeof(header), NULL);
-	scdc_tape_write(tape, row + 1, row->size - sizeof(header), NULL);
+	head[0] = (uint8) head_len;
+	scdc_tape_write(part->tape, head, 1 + head_len, NULL);
+	scdc_tape_write(part->tape, image.data, image.len, NULL);
 }
 
 /* All rows so far go to their parts. */
@@ -479,9 +489,9 @@ begin_parts(ScdcOrder *order)
 	while ((2 << order->part_bits) <= MAX_PARTS && (Size) (8 << order->part_bits) * BLCKSZ <= order->limit)
 		order->part_bits++;
 	order->tapes = scdc_tapes_create(false);
-	order->parts = palloc(sizeof(void *) << order->part_bits);
+	order->parts = palloc0(sizeof(Part) << order->part_bits);
 	for (int i = 0; i < 1 << order->part_bits; i++)
-		order->parts[i] = scdc_tape_create(order->tapes);
+		order->parts[i].tape = scdc_tape_create(order->tapes);
 	for (Size i = 0; i < order->nentries; i++)
 	{
 		const ScdcWorkRow *row = order->entries[i].row;
@@ -502,17 +512,25 @@ read_part(ScdcOrder *order, void *tape)
 {
 	MemoryContext old = MemoryContextSwitchTo(order->context);
 	ScdcOrder  *part = scdc_order_create(order->work, order->by, (int) (order->limit / 1024));
-	ScdcWorkRow header;
+	ScdcPackedBefore before = {0};
+	uint8		head_len;
 
 	order->part = part;
 	scdc_tape_rewind(tape, NULL);
-	while (scdc_tape_read_or_end(tape, &header, sizeof(header)))
+	while (scdc_tape_read_or_end(tape, &head_len, 1))
 	{
-		ScdcWorkRow *row = new_row(part, header.size);
+		uint8		head[PG_UINT8_MAX];
+		const uint8 *at = head;
+		ScdcWorkRow header;
+		ScdcWorkRow *row;
 
 		CHECK_FOR_INTERRUPTS();
+		scdc_tape_read(tape, head, head_len, NULL);
+		if (!scdc_packed_row_read(&at, head + head_len, &header, &before))
+			elog(ERROR, "a row in a temporary file is damaged");
+		row = new_row(part, header.size);
 		*row = header;
-		scdc_tape_read(tape, row + 1, header.size - sizeof(header), NULL);
+		scdc_tape_read(tape, scdc_work_begin_tuple(row), scdc_work_image(row).len, NULL);
 		add_entry(part, row);
 	}
 	scdc_tape_close(tape, NULL);
@@ -540,7 +558,7 @@ next_of_parts(ScdcOrder *order)
 			end_part(order);
 		if (order->next_part == 1 << order->part_bits)
 			return NULL;
-		read_part(order, order->parts[order->next_part++]);
+		read_part(order, order->parts[order->next_part++].tape);
 	}
 }
 

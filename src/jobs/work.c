@@ -21,6 +21,9 @@
 #include "jobs/work.h"
 #include "sql/row_error.h"
 
+/* Rows below this get more room than they need, for the next ones. */
+#define ROOM_SPARE	((Size) 1024 * 1024)
+
 ScdcWork *
 scdc_work_create(const char *log, TupleDesc visible, TupleDesc hidden, bool text_versions, bool tracked)
 {
@@ -107,24 +110,19 @@ value_hash(ScdcWorkKey *key, Datum value, bool isnull)
 	return DatumGetUInt64(FunctionCall2Coll(&key->hash, key->collation, value, Int64GetDatum(0)));
 }
 
-/* Room for a row, without its tuple and hash. */
-static ScdcWorkRow *
-begin_row(ScdcWorkBuffer *buffer, Size size)
+ScdcWorkRow *
+scdc_work_room(ScdcWorkBuffer *buffer, Size size)
 {
-	ScdcWorkRow *row;
-
 	if (buffer->room < size)
 	{
 		if (buffer->row)
 			pfree(buffer->row);
 		buffer->row = NULL;
-		buffer->room = Max(size * 2, 256);
+		buffer->room = size < ROOM_SPARE ? size * 2 : size;
 		buffer->row = MemoryContextAllocHuge(buffer->context, buffer->room);
 	}
-	row = buffer->row;
-	row->size = (uint32) size;
-	row->hash = 0;
-	return row;
+	buffer->row->size = (uint32) size;
+	return buffer->row;
 }
 
 /* What heap_form_minimal_tuple does, right where the tuple is wanted. */
@@ -135,13 +133,14 @@ scdc_work_form(ScdcWork *work, ScdcWorkBuffer *buffer, const Datum *values, cons
 	bool		has_nulls = memchr(isnull, 1, desc->natts) != NULL;
 	Size		data_len = heap_compute_data_size(desc, unconstify(Datum *, values), unconstify(bool *, isnull));
 	Size		offset = MAXALIGN(SizeofMinimalTupleHeader + (has_nulls ? BITMAPLEN(desc->natts) : 0));
-	ScdcWorkRow *row = begin_row(buffer, SCDC_WORK_TUPLE + offset + data_len);
+	ScdcWorkRow *row = scdc_work_room(buffer, SCDC_WORK_TUPLE + offset + data_len);
 	MinimalTuple tuple = (MinimalTuple) ((char *) row + SCDC_WORK_TUPLE);
 
 	row->type = row->label = scdc_work_type(work, values, isnull);
 	row->version = work->text_versions || isnull[work->version - 1] ? 0 : DatumGetInt64(values[work->version - 1]);
 	row->seq = seq;
 	row->timestamp = isnull[work->timestamp - 1] ? DT_NOBEGIN : DatumGetTimestampTz(values[work->timestamp - 1]);
+	row->hash = 0;
 	for (int i = 0; i < work->nkeys; i++)
 	{
 		ScdcWorkKey *key = &work->keys[i];
@@ -158,23 +157,18 @@ scdc_work_form(ScdcWork *work, ScdcWorkBuffer *buffer, const Datum *values, cons
 	return row;
 }
 
-/* An image is a minimal tuple from that place on. */
-#define IMAGE_OFFSET	offsetof(MinimalTupleData, t_infomask2)
-
 const ScdcWorkRow *
 scdc_work_wrap(ScdcWork *work, ScdcWorkBuffer *buffer, const ScdcWorkImage *image, int64 seq)
 {
-	ScdcWorkRow *row = begin_row(buffer, SCDC_WORK_TUPLE + IMAGE_OFFSET + image->image.len);
-	MinimalTuple minimal = (MinimalTuple) ((char *) row + SCDC_WORK_TUPLE);
+	ScdcWorkRow *row = scdc_work_room(buffer, SCDC_WORK_IMAGE + image->image.len);
 	HeapTupleData tuple;
 
 	row->type = row->label = image->type;
+	row->hash = 0;
 	row->version = image->version;
 	row->seq = seq;
 	row->timestamp = image->timestamp;
-	memset(minimal, 0, IMAGE_OFFSET);
-	minimal->t_len = (uint32) (IMAGE_OFFSET + image->image.len);
-	memcpy((char *) minimal + IMAGE_OFFSET, image->image.data, image->image.len);
+	memcpy(scdc_work_begin_tuple(row), image->image.data, image->image.len);
 	tuple = scdc_work_tuple(row);
 	for (int i = 0; i < work->nkeys; i++)
 	{

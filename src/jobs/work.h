@@ -68,6 +68,9 @@ typedef struct ScdcWorkRow
 
 #define SCDC_WORK_TUPLE		MAXALIGN(sizeof(ScdcWorkRow))
 
+/* What is in front of that in the tuple says nothing but its length. */
+#define SCDC_WORK_IMAGE		(SCDC_WORK_TUPLE + offsetof(MinimalTupleData, t_infomask2))
+
 /* A row of a tracked table, as the log has it. */
 typedef struct ScdcWorkImage
 {
@@ -95,6 +98,9 @@ extern ScdcWork *scdc_work_create(const char *log, TupleDesc visible, TupleDesc 
 /* Fills in a key of the attribute; raises 42883 if the type has no equality. */
 extern void scdc_work_key_init(ScdcWork *work, ScdcWorkKey *key, AttrNumber attno, Oid collation);
 
+/* Room for a row of that size, which is filled in. */
+extern ScdcWorkRow *scdc_work_room(ScdcWorkBuffer *buffer, Size size);
+
 /* Type that a label stands for; SCDC_CHANGE_OTHER if it is none of the four. */
 extern ScdcChangeType scdc_work_type(const ScdcWork *work, const Datum *values, const bool *isnull);
 
@@ -120,6 +126,23 @@ scdc_work_tuple(const ScdcWorkRow *row)
 	tuple.t_tableOid = InvalidOid;
 	tuple.t_data = (HeapTupleHeader) ((char *) minimal - MINIMAL_TUPLE_OFFSET);
 	return tuple;
+}
+
+/* Begins the tuple of a row whose size is known; returns where its image goes. */
+static inline char *
+scdc_work_begin_tuple(ScdcWorkRow *row)
+{
+	MinimalTuple minimal = (MinimalTuple) ((char *) row + SCDC_WORK_TUPLE);
+
+	memset(minimal, 0, SCDC_WORK_IMAGE - SCDC_WORK_TUPLE);
+	minimal->t_len = row->size - SCDC_WORK_TUPLE;
+	return (char *) row + SCDC_WORK_IMAGE;
+}
+
+static inline ScdcBytes
+scdc_work_image(const ScdcWorkRow *row)
+{
+	return (ScdcBytes) {(const char *) row + SCDC_WORK_IMAGE, row->size - SCDC_WORK_IMAGE};
 }
 
 /* 0 for delete-like rows, 1 for the others. */

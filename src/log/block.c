@@ -36,9 +36,7 @@
  *				varint length of the suffix shared with the old image,
  *				varint length of what is between them, bytes
  *
- * A varint has seven bits a byte, the lowest first; the high bit says that
- * another byte follows.  A zigzag is a varint in which the sign is the lowest
- * bit.  Differences are taken modulo 2^64, so every 64-bit value can be had.
+ * (varints and zigzags: log/varint.h)
  *
  * The checksum covers what is stored, so that damage is found before anything
  * is made of it, and few bytes have to be gone through.  The reader
@@ -61,6 +59,7 @@
 #include "port/pg_crc32c.h"
 
 #include "log/block.h"
+#include "log/varint.h"
 
 #ifdef FRONTEND
 #define repalloc_huge(ptr, size)	repalloc(ptr, size)
@@ -82,21 +81,18 @@
  */
 #define DIRECTORY_RAW_LIMIT ((Size) 64 * 1024 * 1024)
 
-#define PART_HEADER_MAX		(2 + VARINT32_MAX + 4)
+#define PART_HEADER_MAX		(2 + SCDC_VARINT32_MAX + 4)
 #define PART_HEADER_MIN		(2 + 1 + 4)
 
-#define VARINT64_MAX		10
-#define VARINT32_MAX		5
-
 /* five 64-bit and five 32-bit fields, each at least one byte */
-#define DIRECTORY_ENTRY_MAX (5 * VARINT64_MAX + 5 * VARINT32_MAX)
+#define DIRECTORY_ENTRY_MAX (5 * SCDC_VARINT64_MAX + 5 * SCDC_VARINT32_MAX)
 #define DIRECTORY_ENTRY_MIN 10
 
 /* room in front of the directory for the count, which is known last */
-#define DIRECTORY_RESERVE	VARINT32_MAX
+#define DIRECTORY_RESERVE	SCDC_VARINT32_MAX
 
 /* one head byte and at most five varints: old schema, old length, prefix, suffix, middle */
-#define EVENT_OVERHEAD_MAX	(1 + VARINT64_MAX + 4 * VARINT32_MAX)
+#define EVENT_OVERHEAD_MAX	(1 + SCDC_VARINT64_MAX + 4 * SCDC_VARINT32_MAX)
 
 #define EVENT_KIND_MASK		0x07
 #define EVENT_NO_OLD_IMAGE	0x08
@@ -136,81 +132,6 @@ struct ScdcBlockBuilder
  */
 static ZSTD_CCtx *zstd_compressor = NULL;
 static ZSTD_DCtx *zstd_decompressor = NULL;
-
-/* ---------------------------------------------------------------------
- * varints
- * ---------------------------------------------------------------------
- */
-
-static inline uint8 *
-put_varint(uint8 *p, uint64 value)
-{
-	while (value >= 0x80)
-	{
-		*p++ = (uint8) (value | 0x80);
-		value >>= 7;
-	}
-	*p++ = (uint8) value;
-	return p;
-}
-
-static inline uint8 *
-put_zigzag(uint8 *p, uint64 difference)
-{
-	uint64		sign = (difference >> 63) ? ~UINT64CONST(0) : 0;
-
-	return put_varint(p, (difference << 1) ^ sign);
-}
-
-/* False if the bytes end or the value does not fit 64 bits. */
-static inline bool
-get_varint(const uint8 **pos, const uint8 *end, uint64 *value)
-{
-	const uint8 *p = *pos;
-	uint64		result = 0;
-	int			shift;
-
-	for (shift = 0; shift < 64; shift += 7)
-	{
-		uint8		byte;
-
-		if (p >= end)
-			return false;
-		byte = *p++;
-		if (shift == 63 && byte > 1)
-			return false;
-		result |= (uint64) (byte & 0x7f) << shift;
-		if (byte < 0x80)
-		{
-			*pos = p;
-			*value = result;
-			return true;
-		}
-	}
-	return false;
-}
-
-static inline bool
-get_varint32(const uint8 **pos, const uint8 *end, uint32 *value)
-{
-	uint64		wide;
-
-	if (!get_varint(pos, end, &wide) || wide > PG_UINT32_MAX)
-		return false;
-	*value = (uint32) wide;
-	return true;
-}
-
-static inline bool
-get_zigzag(const uint8 **pos, const uint8 *end, uint64 *difference)
-{
-	uint64		wide;
-
-	if (!get_varint(pos, end, &wide))
-		return false;
-	*difference = (wide >> 1) ^ ((wide & 1) ? ~UINT64CONST(0) : 0);
-	return true;
-}
 
 /* ---------------------------------------------------------------------
  * building
@@ -281,16 +202,16 @@ close_version(ScdcBlockBuilder *b)
 
 	buffer_reserve(&b->directory, DIRECTORY_ENTRY_MAX, DIRECTORY_RAW_LIMIT);
 	p = b->directory.data + b->directory.len;
-	p = put_zigzag(p, (uint64) cur->version - (uint64) prev->version);
-	p = put_zigzag(p, (uint64) cur->timestamp - (uint64) prev->timestamp);
-	p = put_zigzag(p, (uint64) cur->commit_time - (uint64) cur->timestamp);
-	p = put_zigzag(p, cur->commit_lsn - prev->commit_lsn);
-	p = put_zigzag(p, cur->xid - prev->xid);
-	p = put_varint(p, cur->origin);
-	p = put_varint(p, b->counts[SCDC_EVENT_INSERT]);
-	p = put_varint(p, b->counts[SCDC_EVENT_UPDATE]);
-	p = put_varint(p, b->counts[SCDC_EVENT_DELETE]);
-	p = put_varint(p, b->counts[SCDC_EVENT_TRUNCATE] + b->counts[SCDC_EVENT_GAP]);
+	p = scdc_put_zigzag(p, (uint64) cur->version - (uint64) prev->version);
+	p = scdc_put_zigzag(p, (uint64) cur->timestamp - (uint64) prev->timestamp);
+	p = scdc_put_zigzag(p, (uint64) cur->commit_time - (uint64) cur->timestamp);
+	p = scdc_put_zigzag(p, cur->commit_lsn - prev->commit_lsn);
+	p = scdc_put_zigzag(p, cur->xid - prev->xid);
+	p = scdc_put_varint(p, cur->origin);
+	p = scdc_put_varint(p, b->counts[SCDC_EVENT_INSERT]);
+	p = scdc_put_varint(p, b->counts[SCDC_EVENT_UPDATE]);
+	p = scdc_put_varint(p, b->counts[SCDC_EVENT_DELETE]);
+	p = scdc_put_varint(p, b->counts[SCDC_EVENT_TRUNCATE] + b->counts[SCDC_EVENT_GAP]);
 	b->directory.len = p - b->directory.data;
 
 	b->prev = b->cur;
@@ -367,7 +288,7 @@ common_suffix(const char *a_end, const char *b_end, uint32 max)
 static inline uint8 *
 put_bytes(uint8 *p, const char *data, uint32 len)
 {
-	p = put_varint(p, len);
+	p = scdc_put_varint(p, len);
 	if (len > 0)				/* data may be NULL then */
 		memcpy(p, data, len);
 	return p + len;
@@ -380,8 +301,8 @@ put_difference(uint8 *p, const ScdcBytes *old, const ScdcBytes *new)
 	uint32		prefix = common_prefix(old->data, new->data, max);
 	uint32		suffix = common_suffix(old->data + old->len, new->data + new->len, max - prefix);
 
-	p = put_varint(p, prefix);
-	p = put_varint(p, suffix);
+	p = scdc_put_varint(p, prefix);
+	p = scdc_put_varint(p, suffix);
 	return put_bytes(p, new->data + prefix, new->len - prefix - suffix);
 }
 
@@ -409,7 +330,7 @@ scdc_block_add(ScdcBlockBuilder *b, const ScdcEvent *e)
 	if (e->old_schema != 0)
 	{
 		head |= EVENT_OLD_SCHEMA << EVENT_FLAGS_SHIFT;
-		p = put_zigzag(p, (uint64) (int64) e->old_schema);
+		p = scdc_put_zigzag(p, (uint64) (int64) e->old_schema);
 	}
 
 	switch (e->kind)
@@ -528,7 +449,7 @@ seal_part(ScdcBlockBuilder *b, const uint8 *raw, Size raw_len, uint32 *part_len)
 
 	*p++ = SCDC_BLOCK_FORMAT_VERSION;
 	*p++ = (uint8) (packed ? b->method : SCDC_COMPRESS_NONE);
-	p = put_varint(p, raw_len);
+	p = scdc_put_varint(p, raw_len);
 	crc = part_crc(part, p - part, payload, payload_len);
 	for (i = 0; i < 4; i++)
 		*p++ = (uint8) (crc >> (8 * i));
@@ -550,7 +471,7 @@ scdc_block_finish(ScdcBlockBuilder *b, ScdcBlock *out)
 		close_version(b);
 
 	/* the count goes right in front of the entries */
-	count_len = put_varint(count, b->nversions) - count;
+	count_len = scdc_put_varint(count, b->nversions) - count;
 	start = DIRECTORY_RESERVE - count_len;
 	memcpy(b->directory.data + start, count, count_len);
 
@@ -626,7 +547,7 @@ open_part(const char *part, uint32 part_len, Size raw_limit,
 	method = *p++;
 	if (method > SCDC_COMPRESS_ZSTD)
 		return damaged(err, "compression method is not supported");
-	if (!get_varint(&p, end, &claimed_len) || end - p < 4)
+	if (!scdc_get_varint(&p, end, &claimed_len) || end - p < 4)
 		return damaged(err, "block header is damaged");
 	if (claimed_len > raw_limit)
 		return damaged(err, "block is too large");
@@ -669,16 +590,16 @@ read_directory_entry(const uint8 **p, const uint8 *end, const ScdcVersion *prev,
 	uint64		commit_lsn;
 	uint64		xid;
 
-	if (!get_zigzag(p, end, &version) ||
-		!get_zigzag(p, end, &timestamp) ||
-		!get_zigzag(p, end, &commit_time) ||
-		!get_zigzag(p, end, &commit_lsn) ||
-		!get_zigzag(p, end, &xid) ||
-		!get_varint32(p, end, &v->origin) ||
-		!get_varint32(p, end, &v->inserts) ||
-		!get_varint32(p, end, &v->updates) ||
-		!get_varint32(p, end, &v->deletes) ||
-		!get_varint32(p, end, &v->markers))
+	if (!scdc_get_zigzag(p, end, &version) ||
+		!scdc_get_zigzag(p, end, &timestamp) ||
+		!scdc_get_zigzag(p, end, &commit_time) ||
+		!scdc_get_zigzag(p, end, &commit_lsn) ||
+		!scdc_get_zigzag(p, end, &xid) ||
+		!scdc_get_varint32(p, end, &v->origin) ||
+		!scdc_get_varint32(p, end, &v->inserts) ||
+		!scdc_get_varint32(p, end, &v->updates) ||
+		!scdc_get_varint32(p, end, &v->deletes) ||
+		!scdc_get_varint32(p, end, &v->markers))
 		return false;
 
 	v->version = (int64) ((uint64) prev->version + version);
@@ -698,7 +619,7 @@ read_directory(ScdcBlockReader *r, const char *raw, uint32 raw_len, const char *
 	uint64		count;
 	uint64		i;
 
-	if (!get_varint(&p, end, &count) || count > (uint64) (end - p) / DIRECTORY_ENTRY_MIN)
+	if (!scdc_get_varint(&p, end, &count) || count > (uint64) (end - p) / DIRECTORY_ENTRY_MIN)
 		return damaged(err, "count of versions does not match the block's length");
 
 	r->versions = palloc(Max(count, 1) * sizeof(ScdcVersion));
@@ -798,7 +719,7 @@ get_bytes(const uint8 **p, const uint8 *end, ScdcBytes *bytes)
 {
 	uint64		len;
 
-	if (!get_varint(p, end, &len) || len > (uint64) (end - *p))
+	if (!scdc_get_varint(p, end, &len) || len > (uint64) (end - *p))
 		return false;
 	bytes->data = (const char *) *p;
 	bytes->len = (uint32) len;
@@ -813,8 +734,8 @@ get_difference(ScdcBlockReader *r, const uint8 **p, const uint8 *end, const Scdc
 	uint64		prefix;
 	uint64		suffix;
 
-	if (!get_varint(p, end, &prefix) || prefix > old->len ||
-		!get_varint(p, end, &suffix) || suffix > old->len - prefix ||
+	if (!scdc_get_varint(p, end, &prefix) || prefix > old->len ||
+		!scdc_get_varint(p, end, &suffix) || suffix > old->len - prefix ||
 		!get_bytes(p, end, &r->middle))
 		return false;
 	r->prefix = (uint32) prefix;
@@ -853,7 +774,7 @@ get_old_schema(const uint8 **p, const uint8 *end, bool has_old, ScdcEvent *e)
 	if ((e->flags & EVENT_OLD_SCHEMA) == 0)
 		return true;
 	e->flags &= ~EVENT_OLD_SCHEMA;
-	if (e->kind != SCDC_EVENT_UPDATE || !has_old || !get_zigzag(p, end, &number) ||
+	if (e->kind != SCDC_EVENT_UPDATE || !has_old || !scdc_get_zigzag(p, end, &number) ||
 		number == 0 || (int64) number != (int32) number)
 		return false;
 	e->old_schema = (int32) number;
