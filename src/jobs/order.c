@@ -11,11 +11,13 @@
 
 #include "lib/binaryheap.h"
 #include "miscadmin.h"
+#include "port/pg_bitutils.h"
 #include "utils/builtins.h"
 #include "utils/memutils.h"
 
 #include "jobs/order.h"
 #include "jobs/packed_row.h"
+#include "jobs/parts.h"
 #include "sql/tapes.h"
 
 #define CHUNK_MIN	((Size) 8 * 1024)
@@ -27,8 +29,15 @@
 #define MAX_RUNS	64
 #define MIN_RUNS	16			/* that are merged at once, however large the rows are */
 
-/* There are never more parts; each takes a block of memory while they are written, together a quarter of what there may be. */
-#define MAX_PARTS	256
+/* There are never more parts than two to the power of this. */
+#define PART_BITS	7
+
+/* The memory for all rows against that for the parts' buffers. */
+#define PARTS_SHARE 8
+
+/* Rows in a bucket of hashes, on the average, and the largest number of buckets, as a power of two. */
+#define BUCKET_SIZE 4
+#define BUCKET_BITS_MAX	20
 
 /* Rows that are fetched ahead while one is worked on. */
 #define AHEAD		8
@@ -53,17 +62,11 @@ typedef struct Run
 	Size		size[2];		/* of the rooms */
 } Run;
 
-/* Packed rows, each behind the length of its head in one byte. */
-typedef struct Part
-{
-	void	   *tape;
-	ScdcPackedBefore before;	/* the row that was written last */
-} Part;
-
 struct ScdcOrder
 {
 	const ScdcWork *work;
 	ScdcOrderBy by;
+	int			bits_done;		/* leading ones of all hashes that are known to be the same */
 	Size		limit;
 	MemoryContext context;
 
@@ -81,8 +84,9 @@ struct ScdcOrder
 
 	/* in files */
 	ScdcTapes  *tapes;
-	Part	   *parts;			/* one for each range of hashes; NULL: there are none */
+	ScdcParts  *parts;			/* packed rows, each behind the length of its head in one byte; NULL: there are none */
 	int			part_bits;		/* of a hash, which tell its part */
+	ScdcPackedBefore *before;	/* the row that was written last, of each part */
 	int			next_part;		/* to be returned */
 	ScdcOrder  *part;			/* being returned */
 	Run		   *runs;
@@ -242,10 +246,62 @@ is_full(const ScdcOrder *order, Size size)
 	return used + order->room * sizeof(Entry) * (order->nentries == order->room ? 2 : 1) > order->limit;
 }
 
+/*
+ * Puts entries into the right one of many buckets by the next bits of their
+ * hashes, whose values are spread evenly, and sorts what little is in each.
+ */
+static void
+sort_by_hash(ScdcOrder *order)
+{
+	int			bits = Min(pg_leftmost_one_pos64(order->nentries / BUCKET_SIZE), BUCKET_BITS_MAX);
+	int			shift = 64 - order->bits_done - bits;
+	uint64		mask = (UINT64CONST(1) << bits) - 1;
+	uint32		nbuckets = 1 << bits;
+	MemoryContext cxt = order->context;
+	Size	   *begins = MemoryContextAllocZero(cxt, (nbuckets + 1) * sizeof(Size));
+	Size	   *next = MemoryContextAlloc(cxt, nbuckets * sizeof(Size));
+	Entry	   *entries = order->entries;
+
+#define BUCKET(entry) ((entry).first >> shift & mask)
+	for (Size i = 0; i < order->nentries; i++)
+		begins[BUCKET(entries[i]) + 1]++;
+	for (uint32 b = 0; b < nbuckets; b++)
+		begins[b + 1] += begins[b];
+	memcpy(next, begins, nbuckets * sizeof(Size));
+	for (uint32 b = 0; b < nbuckets; b++)
+	{
+		/* an entry goes to its place, and the one that was there is next, until one belongs here */
+		while (next[b] < begins[b + 1])
+		{
+			Entry		entry = entries[next[b]];
+			uint64		to = BUCKET(entry);
+
+			while (to != b)
+			{
+				Entry		other = entries[next[to]];
+
+				entries[next[to]++] = entry;
+				entry = other;
+				to = BUCKET(entry);
+			}
+			entries[next[b]++] = entry;
+		}
+	}
+#undef BUCKET
+	for (uint32 b = 0; b < nbuckets; b++)
+		if (begins[b + 1] - begins[b] > 1)
+			sort_entries(entries + begins[b], begins[b + 1] - begins[b], order);
+	pfree(begins);
+	pfree(next);
+}
+
 static void
 sort_rows(ScdcOrder *order)
 {
-	sort_entries(order->entries, order->nentries, order);
+	if (order->by == SCDC_BY_IDENTITY && order->nentries >= 2 * BUCKET_SIZE)
+		sort_by_hash(order);
+	else
+		sort_entries(order->entries, order->nentries, order);
 }
 
 /* ---------------------------------------------------------------------
@@ -469,14 +525,14 @@ add_entry(ScdcOrder *order, const ScdcWorkRow *row)
 static void
 put_to_part(ScdcOrder *order, const ScdcWorkRow *row, ScdcChangeType type)
 {
-	Part	   *part = &order->parts[row->hash >> (64 - order->part_bits)];
+	int			part = (int) (row->hash >> (64 - order->part_bits));
 	uint8		head[1 + SCDC_PACKED_HEAD_MAX];
-	Size		head_len = scdc_packed_row_head(head + 1, row, type, &part->before);
+	Size		head_len = scdc_packed_row_head(head + 1, row, type, &order->before[part]);
 	ScdcBytes	image = scdc_work_image(row);
 
 	head[0] = (uint8) head_len;
-	scdc_tape_write(part->tape, head, 1 + head_len, NULL);
-	scdc_tape_write(part->tape, image.data, image.len, NULL);
+	scdc_parts_write(order->parts, part, head, 1 + head_len);
+	scdc_parts_write(order->parts, part, image.data, image.len);
 }
 
 /* All rows so far go to their parts. */
@@ -484,14 +540,13 @@ static void
 begin_parts(ScdcOrder *order)
 {
 	MemoryContext old = MemoryContextSwitchTo(order->context);
+	Size		memory = order->limit / PARTS_SHARE;
 
-	order->part_bits = 1;
-	while ((2 << order->part_bits) <= MAX_PARTS && (Size) (8 << order->part_bits) * BLCKSZ <= order->limit)
-		order->part_bits++;
-	order->tapes = scdc_tapes_create(false);
-	order->parts = palloc0(sizeof(Part) << order->part_bits);
-	for (int i = 0; i < 1 << order->part_bits; i++)
-		order->parts[i].tape = scdc_tape_create(order->tapes);
+	order->part_bits = PART_BITS;
+	while (order->part_bits > 1 && (Size) ((1 << order->part_bits) + 1) * BLCKSZ > memory)
+		order->part_bits--;
+	order->parts = scdc_parts_create(1 << order->part_bits, memory);
+	order->before = palloc0(sizeof(ScdcPackedBefore) << order->part_bits);
 	for (Size i = 0; i < order->nentries; i++)
 	{
 		const ScdcWorkRow *row = order->entries[i].row;
@@ -508,16 +563,18 @@ begin_parts(ScdcOrder *order)
 
 /* Takes the rows of a part; one that is too large for the memory is put into order by runs. */
 static void
-read_part(ScdcOrder *order, void *tape)
+read_part(ScdcOrder *order, int number)
 {
 	MemoryContext old = MemoryContextSwitchTo(order->context);
-	ScdcOrder  *part = scdc_order_create(order->work, order->by, (int) (order->limit / 1024));
+	Size		memory = order->limit - order->limit / PARTS_SHARE;
+	ScdcOrder  *part = scdc_order_create(order->work, order->by, (int) (memory / 1024));
 	ScdcPackedBefore before = {0};
 	uint8		head_len;
 
 	order->part = part;
-	scdc_tape_rewind(tape, NULL);
-	while (scdc_tape_read_or_end(tape, &head_len, 1))
+	part->bits_done = order->part_bits;
+	scdc_parts_open(order->parts, number);
+	while (scdc_parts_read(order->parts, &head_len, 1))
 	{
 		uint8		head[PG_UINT8_MAX];
 		const uint8 *at = head;
@@ -525,15 +582,15 @@ read_part(ScdcOrder *order, void *tape)
 		ScdcWorkRow *row;
 
 		CHECK_FOR_INTERRUPTS();
-		scdc_tape_read(tape, head, head_len, NULL);
-		if (!scdc_packed_row_read(&at, head + head_len, &header, &before))
+		if (!scdc_parts_read(order->parts, head, head_len) ||
+			!scdc_packed_row_read(&at, head + head_len, &header, &before))
 			elog(ERROR, "a row in a temporary file is damaged");
 		row = new_row(part, header.size);
 		*row = header;
-		scdc_tape_read(tape, scdc_work_begin_tuple(row), scdc_work_image(row).len, NULL);
+		if (!scdc_parts_read(order->parts, scdc_work_begin_tuple(row), scdc_work_image(row).len))
+			elog(ERROR, "a row in a temporary file is cut short");
 		add_entry(part, row);
 	}
-	scdc_tape_close(tape, NULL);
 	scdc_order_finish(part);
 	MemoryContextSwitchTo(old);
 }
@@ -558,7 +615,7 @@ next_of_parts(ScdcOrder *order)
 			end_part(order);
 		if (order->next_part == 1 << order->part_bits)
 			return NULL;
-		read_part(order, order->parts[order->next_part++].tape);
+		read_part(order, order->next_part++);
 	}
 }
 
@@ -656,7 +713,10 @@ scdc_order_end(ScdcOrder *order)
 	if (order->tapes)
 		scdc_tapes_end(order->tapes);
 	if (order->parts)
-		pfree(order->parts);
+	{
+		scdc_parts_end(order->parts);
+		pfree(order->before);
+	}
 	if (order->runs)
 		pfree(order->runs);
 	if (order->entries)

@@ -92,24 +92,16 @@ scdc_tape_rewind(void *handle, void *arg)
 	MemoryContextSwitchTo(old);
 }
 
-bool
-scdc_tape_read_or_end(void *handle, void *data, Size size)
+void
+scdc_tape_read(void *handle, void *data, Size size, void *arg)
 {
 	Tape	   *tape = handle;
 	MemoryContext old = MemoryContextSwitchTo(tape->tapes->context);
 	size_t		nread = LogicalTapeRead(tape->tape, data, size);
 
 	MemoryContextSwitchTo(old);
-	if (nread != size && nread != 0)
+	if (nread != size)
 		elog(ERROR, "unexpected end of tape: read %zu of %zu bytes", nread, (size_t) size);
-	return nread != 0;
-}
-
-void
-scdc_tape_read(void *handle, void *data, Size size, void *arg)
-{
-	if (!scdc_tape_read_or_end(handle, data, size) && size > 0)
-		elog(ERROR, "unexpected end of tape");
 }
 
 void

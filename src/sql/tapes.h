@@ -28,7 +28,4 @@ extern void scdc_tape_rewind(void *tape, void *arg);
 extern void scdc_tape_read(void *tape, void *data, Size size, void *arg);
 extern void scdc_tape_close(void *tape, void *arg);
 
-/* Reads so many bytes; false if there are no more at all. */
-extern bool scdc_tape_read_or_end(void *tape, void *data, Size size);
-
 #endif							/* SCDC_TAPES_H */

@@ -1,0 +1,190 @@
+/*-------------------------------------------------------------------------
+ *
+ * parts.c
+ *	  A temporary file in many parts (see parts.h).
+ *
+ * The file consists of extents, each of one part and as large as its buffer.
+ * What has not filled one stays in the buffer.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "commands/tablespace.h"
+#include "storage/fd.h"
+#include "utils/memutils.h"
+#include "utils/wait_event.h"
+
+#include "jobs/parts.h"
+
+#define EXTENT_MAX	((Size) 64 * 1024)
+
+typedef struct Part
+{
+	char	   *buffer;
+	Size		used;			/* of it */
+	uint32	   *extents;		/* numbers of those in the file */
+	int			nextents;
+	int			room;			/* for their numbers */
+} Part;
+
+struct ScdcParts
+{
+	MemoryContext context;
+	File		file;
+	Size		extent;			/* bytes */
+	uint32		nextents;		/* in the file */
+	int			nparts;
+	Part	   *parts;
+
+	/* the one that is read */
+	Part	   *open;
+	int			next;			/* extent to be read; behind them comes the buffer */
+	char	   *buffer;
+	const char *at;
+	Size		left;
+};
+
+ScdcParts *
+scdc_parts_create(int nparts, Size memory)
+{
+	ScdcParts  *p = palloc0(sizeof(ScdcParts));
+
+	p->context = CurrentMemoryContext;
+	p->extent = TYPEALIGN_DOWN(BLCKSZ, memory / (nparts + 1));
+	p->extent = Max(Min(p->extent, EXTENT_MAX), BLCKSZ);
+	p->nparts = nparts;
+	p->parts = palloc0(nparts * sizeof(Part));
+	PrepareTempTablespaces();
+	p->file = OpenTemporaryFile(false);
+	return p;
+}
+
+void
+scdc_parts_end(ScdcParts *p)
+{
+	FileClose(p->file);
+	for (int i = 0; i < p->nparts; i++)
+	{
+		if (p->parts[i].buffer)
+			pfree(p->parts[i].buffer);
+		if (p->parts[i].extents)
+			pfree(p->parts[i].extents);
+	}
+	if (p->buffer)
+		pfree(p->buffer);
+	pfree(p->parts);
+	pfree(p);
+}
+
+/* Puts the buffer, which is full, into the file. */
+static void
+write_extent(ScdcParts *p, Part *part)
+{
+	int			written;
+
+	if (part->nextents == part->room)
+	{
+		part->room = Max(part->room * 2, 16);
+		part->extents = part->extents ? repalloc(part->extents, part->room * sizeof(uint32)) :
+			MemoryContextAlloc(p->context, part->room * sizeof(uint32));
+	}
+	errno = 0;
+	written = FileWrite(p->file, part->buffer, p->extent, (off_t) p->nextents * p->extent, WAIT_EVENT_BUFFILE_WRITE);
+	if (written != (int) p->extent)
+	{
+		/* as the server has it where a write was short */
+		if (errno == 0)
+			errno = ENOSPC;
+		ereport(ERROR,
+				(errcode_for_file_access(),
+				 errmsg("could not write to file \"%s\": %m", FilePathName(p->file))));
+	}
+	part->extents[part->nextents++] = p->nextents++;
+	part->used = 0;
+}
+
+void
+scdc_parts_write(ScdcParts *p, int number, const void *data, Size len)
+{
+	Part	   *part = &p->parts[number];
+	const char *from = data;
+
+	if (part->buffer == NULL)
+		part->buffer = MemoryContextAlloc(p->context, p->extent);
+	while (p->extent - part->used < len)
+	{
+		Size		n = p->extent - part->used;
+
+		memcpy(part->buffer + part->used, from, n);
+		from += n;
+		len -= n;
+		write_extent(p, part);
+	}
+	memcpy(part->buffer + part->used, from, len);
+	part->used += len;
+}
+
+void
+scdc_parts_open(ScdcParts *p, int number)
+{
+	p->open = &p->parts[number];
+	p->next = 0;
+	p->left = 0;
+}
+
+static bool
+read_extent(ScdcParts *p)
+{
+	Part	   *part = p->open;
+	int			nread;
+
+	if (p->next == part->nextents)
+	{
+		p->next++;
+		p->at = part->buffer;
+		p->left = part->used;
+		return p->left > 0;
+	}
+	if (p->next > part->nextents)
+		return false;
+	if (p->buffer == NULL)
+		p->buffer = MemoryContextAlloc(p->context, p->extent);
+	nread = FileRead(p->file, p->buffer, p->extent, (off_t) part->extents[p->next++] * p->extent, WAIT_EVENT_BUFFILE_READ);
+	if (nread < 0)
+		ereport(ERROR,
+				(errcode_for_file_access(),
+				 errmsg("could not read file \"%s\": %m", FilePathName(p->file))));
+	if (nread != (int) p->extent)
+		ereport(ERROR,
+				(errcode(ERRCODE_DATA_CORRUPTED),
+				 errmsg("could not read file \"%s\": read %d of %zu", FilePathName(p->file), nread, p->extent)));
+	p->at = p->buffer;
+	p->left = p->extent;
+	return true;
+}
+
+bool
+scdc_parts_read(ScdcParts *p, void *data, Size len)
+{
+	char	   *to = data;
+
+	while (p->left < len)
+	{
+		Size		n = p->left;
+
+		memcpy(to, p->at, n);
+		to += n;
+		len -= n;
+		if (!read_extent(p))
+		{
+			if (to != data)
+				elog(ERROR, "unexpected end of a part of file \"%s\"", FilePathName(p->file));
+			return false;
+		}
+	}
+	memcpy(to, p->at, len);
+	p->at += len;
+	p->left -= len;
+	return true;
+}

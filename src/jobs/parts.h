@@ -1,0 +1,35 @@
+/*-------------------------------------------------------------------------
+ *
+ * parts.h
+ *	  A temporary file in many parts, each of which is added to at its end, and
+ *	  later read once from end to end.
+ *
+ * The server's logical tapes would do, but they write and read a block at a
+ * time, and copy it twice on its way; that took half of the time.
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef SCDC_PARTS_H
+#define SCDC_PARTS_H
+
+typedef struct ScdcParts ScdcParts;
+
+/*
+ * Lives in the current context; its file belongs to the current resource
+ * owner, and so is gone after an error.  memory: in bytes, for all buffers, as
+ * long as that is at least a block for each part and one more.  Writing raises 53100 if the disk
+ * is full, and 53400 beyond temp_file_limit.
+ */
+extern ScdcParts *scdc_parts_create(int nparts, Size memory);
+extern void scdc_parts_end(ScdcParts *parts);
+
+/* Adds bytes at the end of a part. */
+extern void scdc_parts_write(ScdcParts *parts, int part, const void *data, Size len);
+
+/* Begins to read a part.  What was read of another before is forgotten. */
+extern void scdc_parts_open(ScdcParts *parts, int part);
+
+/* Reads so many bytes of it; false if there are no more. */
+extern bool scdc_parts_read(ScdcParts *parts, void *data, Size len);
+
+#endif							/* SCDC_PARTS_H */
