@@ -30,7 +30,7 @@
 #define MIN_RUNS	16			/* that are merged at once, however large the rows are */
 
 /* There are never more parts than two to the power of this. */
-#define PART_BITS	7
+#define PART_BITS	8
 
 /* The memory for all rows against that for the parts' buffers. */
 #define PARTS_SHARE 8

@@ -45,32 +45,39 @@ struct Rocks
 };
 
 /*
- * A file that is being written.  A thread does that, some keys at a time:
+ * Files that are being written.  A thread does that, some keys at a time:
  * compressing them takes as long as what the caller does to put the next ones
- * into order.
+ * into order.  Another one waits until a file is on disk.
  */
 class RocksLoad
 {
   public:
-	RocksLoad(rocksdb::DB *db, const std::string &path) : db_(db), path_(path), options_(db->GetOptions()), writer_(rocksdb::EnvOptions(options_), options_) {}
-	Status Open() { return writer_.Open(path_); }
+	RocksLoad(rocksdb::DB *db, const std::string &path) : db_(db), path_(path), options_(db->GetOptions()) {}
+	~RocksLoad();
 	Status Put(const Slice &key, const Slice &value);
-	Status Finish();			/* makes it part of the database */
+	Status Finish();			/* makes them part of the database */
 
   private:
 	using Pairs = std::vector<std::pair<std::string, std::string>>;
 
 	Status HandOver();
-	Status Wait();
+	Status Write();				/* in the thread */
+	Status OpenFile();
+	Status FinishFile();
 
 	rocksdb::DB *db_;
 	std::string path_;
-	rocksdb::Options options_;
-	rocksdb::SstFileWriter writer_;
 	Pairs		gathered_;
 	size_t		gathered_bytes_ = 0;
-	Pairs		handed_over_;	/* the thread's */
-	std::future<Status> thread_;	/* last, so that it has ended before anything else goes */
+	std::future<Status> thread_;
+
+	/* the thread's, while there is one */
+	rocksdb::Options options_;
+	Pairs		pairs_;
+	std::unique_ptr<rocksdb::SstFileWriter> writer_;	/* none: the next key begins a file */
+	size_t		file_bytes_ = 0;
+	std::vector<std::string> files_;
+	std::future<Status> finishing_; /* the file before */
 };
 
 struct RocksScan
@@ -131,7 +138,25 @@ fail(const Status &s, char **error)
 }
 
 /* So many bytes are handed over to a thread at once; twice that is in memory. */
-constexpr size_t LOAD_BYTES = 1024 * 1024;
+constexpr size_t LOAD_BYTES = 8 * 1024 * 1024;
+
+/* So many go into a file, before compression. */
+constexpr size_t LOAD_FILE_BYTES = 64 * 1024 * 1024;
+
+/* Names of such files, which RocksDB has no use for, and so does not delete. */
+const char *const LOAD_NAME = "load-";
+
+/* Rests of loads that were not ended. */
+void
+delete_loads(rocksdb::Env *env, const std::string &path)
+{
+	std::vector<std::string> names;
+
+	if (env->GetChildren(path, &names).ok())
+		for (const auto &name : names)
+			if (name.rfind(LOAD_NAME, 0) == 0)
+				(void) env->DeleteFile(path + "/" + name);
+}
 
 /* Runs fn, and makes an error code of whatever it throws. */
 template <typename F>
@@ -195,48 +220,95 @@ RocksLoad::Put(const Slice &key, const Slice &value)
 	return gathered_bytes_ < LOAD_BYTES ? Status::OK() : HandOver();
 }
 
-/* What the thread has thrown is thrown here. */
+/* What a thread has thrown is thrown here. */
 Status
-RocksLoad::Wait()
+end_of(std::future<Status> &thread)
 {
-	return thread_.valid() ? thread_.get() : Status::OK();
+	return thread.valid() ? thread.get() : Status::OK();
 }
 
 Status
 RocksLoad::HandOver()
 {
 	SignalsBlocked blocked;
-	Status s = Wait();
+	Status s = end_of(thread_);
 
 	if (!s.ok())
 		return s;
-	handed_over_.swap(gathered_);
+	pairs_.swap(gathered_);
 	gathered_.clear();
 	gathered_bytes_ = 0;
-	thread_ = std::async(std::launch::async, [this] {
-		Status done;
+	thread_ = std::async(std::launch::async, [this] { return Write(); });
+	return s;
+}
 
-		for (auto pair = handed_over_.begin(); done.ok() && pair != handed_over_.end(); ++pair)
-			done = writer_.Put(pair->first, pair->second);
-		return done;
-	});
+Status
+RocksLoad::Write()
+{
+	Status s;
+
+	for (auto pair = pairs_.begin(); s.ok() && pair != pairs_.end(); ++pair)
+	{
+		if (!writer_)
+			s = OpenFile();
+		if (s.ok())
+			s = writer_->Put(pair->first, pair->second);
+		file_bytes_ += pair->first.size() + pair->second.size();
+		if (s.ok() && file_bytes_ >= LOAD_FILE_BYTES)
+			s = FinishFile();
+	}
+	return s;
+}
+
+Status
+RocksLoad::OpenFile()
+{
+	files_.push_back(path_ + "/" + LOAD_NAME + std::to_string(files_.size()));
+	file_bytes_ = 0;
+	writer_.reset(new rocksdb::SstFileWriter(rocksdb::EnvOptions(options_), options_));
+	return writer_->Open(files_.back());
+}
+
+Status
+RocksLoad::FinishFile()
+{
+	Status s = end_of(finishing_);
+	std::shared_ptr<rocksdb::SstFileWriter> writer(std::move(writer_));
+
+	if (s.ok())
+		finishing_ = std::async(std::launch::async, [writer] { return writer->Finish(); });
 	return s;
 }
 
 Status
 RocksLoad::Finish()
 {
+	SignalsBlocked blocked;
 	rocksdb::IngestExternalFileOptions options;
 	Status s = HandOver();
 
 	if (s.ok())
-		s = Wait();
+		s = end_of(thread_);
+	if (s.ok() && writer_)
+		s = FinishFile();
 	if (s.ok())
-		s = writer_.Finish();
+		s = end_of(finishing_);
 	options.move_files = true;
 	options.failed_move_fall_back_to_copy = true;
 	options.write_global_seqno = false;
-	return s.ok() ? db_->IngestExternalFile({path_}, options) : s;
+	if (s.ok() && !files_.empty())
+		s = db_->IngestExternalFile(files_, options);
+	return s;
+}
+
+RocksLoad::~RocksLoad()
+{
+	if (thread_.valid())
+		thread_.wait();
+	if (finishing_.valid())
+		finishing_.wait();
+	writer_.reset();
+	delete_loads(options_.env, path_);
 }
 
 int
@@ -250,6 +322,7 @@ rocks_open(const char *path, size_t cache, size_t write_buffer, Rocks **db, char
 
 		options.env->SetBackgroundThreads(1, rocksdb::Env::LOW);
 		options.env->SetBackgroundThreads(1, rocksdb::Env::HIGH);
+		delete_loads(options.env, path);
 		Status s = rocksdb::DB::Open(options, path, &raw);
 		if (!s.ok())
 			return fail(s, error);
@@ -358,12 +431,7 @@ rocks_load_begin(Rocks *db, const char *path, RocksLoad **load, char **error)
 	return guarded(error, [&] {
 		SignalsBlocked blocked;
 
-		/* a name that RocksDB has no use for; a rest of a load that was not ended is overwritten */
-		std::unique_ptr<RocksLoad> l(new RocksLoad(db->db.get(), std::string(path) + "/load.sst"));
-		Status s = l->Open();
-		if (!s.ok())
-			return fail(s, error);
-		*load = l.release();
+		*load = new RocksLoad(db->db.get(), path);
 		return static_cast<int>(ROCKS_OK);
 	});
 }

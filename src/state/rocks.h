@@ -46,8 +46,8 @@ extern int	rocks_write(Rocks *db, char **error);
 extern void rocks_discard(Rocks *db);
 
 /*
- * Keys in strictly ascending order, put into a table file of their own, which
- * becomes part of the database at once, by rocks_load_end: neither memtable
+ * Keys in strictly ascending order, put into table files of their own, which
+ * become part of the database at once, by rocks_load_end: neither memtable
  * nor WAL nor compaction has to do with them.  What was gathered must have
  * been written before.  path: the database's.  End and abort free the handle.
  */

@@ -24,9 +24,8 @@
 /* Gathered writes are handed over when they take more than this. */
 #define GATHER_MAX		(4 * 1024 * 1024)
 
-/* Sorted keys beyond this go into files of their own, of that size. */
+/* Sorted keys beyond this go into files of their own. */
 #define SORTED_FEW		(2 * 1024 * 1024)
-#define SORTED_FILE		(256 * 1024 * 1024) /* before compression */
 
 typedef struct MemoryNode
 {
@@ -49,7 +48,6 @@ struct ScdcStore
 	char	   *path;
 	RocksLoad  *load;			/* of sorted keys */
 	Size		sorted_bytes;	/* of all sorted keys and their values */
-	Size		load_bytes;		/* of those in the load */
 	RBTree	   *tree;			/* SCDC_STORE_MEMORY */
 };
 
@@ -314,18 +312,6 @@ scdc_store_put(ScdcStore *store, ScdcStoreKey key, const void *value, Size len)
 		scdc_store_flush(store);
 }
 
-static void
-end_load(ScdcStore *store)
-{
-	RocksLoad  *load = store->load;
-	char	   *error = NULL;
-
-	if (load == NULL)
-		return;
-	store->load = NULL;
-	store_error(store, rocks_load_end(load, &error), &error);
-}
-
 void
 scdc_store_put_sorted(ScdcStore *store, ScdcStoreKey key, const void *value, Size len)
 {
@@ -341,21 +327,22 @@ scdc_store_put_sorted(ScdcStore *store, ScdcStoreKey key, const void *value, Siz
 	{
 		scdc_store_flush(store);
 		store_error(store, rocks_load_begin(store->rocks, store->path, &store->load, &error), &error);
-		store->load_bytes = 0;
 	}
 	store->puts++;
 	store->bytes_written += key.len + len;
 	store_error(store, rocks_load_put(store->load, key.data, key.len, value, len, &error), &error);
-	store->load_bytes += key.len + len;
-	if (store->load_bytes >= SORTED_FILE)
-		end_load(store);
 }
 
 void
 scdc_store_end_sorted(ScdcStore *store)
 {
-	end_load(store);
+	RocksLoad  *load = store->load;
+	char	   *error = NULL;
+
+	store->load = NULL;
 	store->sorted_bytes = 0;
+	if (load)
+		store_error(store, rocks_load_end(load, &error), &error);
 }
 
 static void

@@ -426,6 +426,33 @@ SELECT pg_temp.done('p60 large text') \g /dev/null
 SELECT is(pg_temp.differences('SELECT id, v, _change_type, _commit_version, _commit_timestamp FROM p60_large_text', 'SELECT * FROM p60_text_log WHERE id % 3 <> 0 OR v LIKE ''second%'' AND id % 2 <> 0'), 0::bigint, 'text versions');
 SELECT is(count(*), 7500::bigint, 'of which half of every third row is gone again') FROM p60_large_text;
 SELECT is((SELECT count(*) FROM (SELECT _commit_version < lag(_commit_version) OVER (ORDER BY place) AS falls FROM p60_large_text) AS s WHERE falls), 0::bigint, 'in their order');
+-- small rows, each a few times, of a table with a dropped column, text that is stored as such, and NULLs; one of them is most of the batch
+CREATE TYPE p60_mood AS ENUM ('sad', 'glad');
+CREATE TABLE p60_hot (gone text, id bigint PRIMARY KEY, n numeric, mood p60_mood);
+ALTER TABLE p60_hot DROP COLUMN gone;
+SELECT stream_track('p60_hot');
+SELECT stream_sync() \g /dev/null
+INSERT INTO p60_hot SELECT i, nullif(i % 5, 0), CASE i % 3 WHEN 0 THEN 'sad'::p60_mood WHEN 1 THEN 'glad' END FROM generate_series(1, 20000) AS i;
+DO $$ BEGIN FOR i IN 1 .. 15000 LOOP UPDATE p60_hot SET n = i WHERE id = 7; END LOOP; END $$;
+UPDATE p60_hot SET mood = 'glad' WHERE id % 4 = 0;
+DELETE FROM p60_hot WHERE id % 10 = 1;
+UPDATE p60_hot SET id = id + 1000000 WHERE id % 7 = 0;
+ALTER TABLE p60_hot ADD COLUMN added int DEFAULT 5;
+INSERT INTO p60_hot SELECT i FROM generate_series(1, 20000, 10) AS i;
+DO $$ BEGIN FOR i IN 1 .. 5 LOOP FOR k IN 1 .. 3000 LOOP UPDATE p60_hot SET n = k + i WHERE id = 1000007; END LOOP; COMMIT; END LOOP; END $$;
+SELECT stream_sync() \g /dev/null
+SELECT stream_start('p60 hot net', 'p60_hot', sink => 'p60_hot_net', trigger => 'availableNow', options => '{"deduplicationMode": "netChanges", "startingVersion": 1}') \g /dev/null
+SELECT stream_start('p60 hot updates', 'p60_hot', sink => 'p60_hot_updates', trigger => 'availableNow', options => '{"deduplicationMode": "netChanges", "computeUpdates": true, "startingVersion": 3}') \g /dev/null
+SELECT stream_start('p60 hot late', 'p60_hot', sink => 'p60_hot_late', trigger => 'availableNow', options => '{"computeUpdates": true, "emission": "watermark", "startingVersion": 1}') \g /dev/null
+SELECT stream_await_termination(q, '60 s') FROM unnest('{p60 hot net,p60 hot updates,p60 hot late}'::text[]) AS q \g /dev/null
+SELECT is(max(batch_id), 1::bigint, 'one batch, and one for what it left') FROM stream_queries WHERE query_name IN ('p60 hot net', 'p60 hot updates');
+SELECT is(pg_temp.differences('SELECT * FROM p60_hot_net', 'SELECT (row_data).*, _change_type, _commit_version, _commit_timestamp FROM stream_changes(NULL::p60_hot, 1, deduplication_mode => ''netChanges'')'), 0::bigint,
+	'many small rows and one that changes all the time, netted');
+SELECT is(pg_temp.differences('SELECT * FROM p60_hot_updates', 'SELECT (row_data).*, _change_type, _commit_version, _commit_timestamp FROM stream_changes(NULL::p60_hot, 3, deduplication_mode => ''netChanges'', compute_updates => true)'), 0::bigint,
+	'with updates');
+SELECT is(pg_temp.differences('SELECT * FROM p60_hot_late', 'SELECT (row_data).*, _change_type, _commit_version, _commit_timestamp FROM stream_changes(NULL::p60_hot, 1, compute_updates => true)'), 0::bigint,
+	'and buffered');
+SELECT ok((SELECT count(*) FROM p60_hot_net) BETWEEN 20000 AND 21000 AND (SELECT count(*) FILTER (WHERE _change_type = 'delete') > 2000 FROM p60_hot_updates), 'none of which is empty');
 SELECT format('ALTER DATABASE %I RESET %I', current_database(), s) FROM unnest('{work_mem,maintenance_work_mem}'::text[]) AS s \gexec
 
 CREATE SCHEMA p60_schema;
