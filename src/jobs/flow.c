@@ -34,6 +34,7 @@
 #include "sql/tapes.h"
 
 #define MEMORY_MAX	(64 * 1024) /* kB */
+#define GARBAGE_MAX ((Size) 16 * 1024)
 
 /* What SetEpochTimestamp() returns, which takes its time for that. */
 #define UNIX_EPOCH	((UNIX_EPOCH_JDATE - POSTGRES_EPOCH_JDATE) * USECS_PER_DAY)
@@ -57,7 +58,8 @@ struct ScdcFlow
 	ScdcFlowResult result;
 
 	MemoryContext context;		/* the flow's own */
-	MemoryContext row_cxt;		/* reset after each row */
+	MemoryContext row_cxt;		/* reset after each row, or some images */
+	Size		garbage;		/* images since then */
 	ScdcWorkBuffer row;			/* the one that has come in */
 	TupleTableSlot *out_slot;	/* for rows that go out as they are; NULL: none do */
 	int64		seq;
@@ -113,10 +115,10 @@ static void
 write_row(ScdcFlow *f, const ScdcWorkRow *row)
 {
 	uint8		head[SCDC_PACKED_HEAD_MAX];
-	ScdcBytes	image = scdc_work_image(row);
+	ScdcBytes	rest = scdc_packed_row_rest(row);
 
 	scdc_generation_add(&f->after, head, scdc_packed_row_head(head, row, row->type, &f->written));
-	scdc_generation_add(&f->after, image.data, image.len);
+	scdc_generation_add(&f->after, rest.data, rest.len);
 }
 
 static void
@@ -157,14 +159,14 @@ read_row(ScdcFlow *f, const uint8 **at, const uint8 *end, ScdcWorkBuffer *buffer
 {
 	ScdcWorkRow header;
 	ScdcWorkRow *row;
-	Size		len;
+	Size		rest;
 
-	if (!scdc_packed_row_read(at, end, &header, &f->read) || (len = scdc_work_image(&header).len) > (Size) (end - *at))
+	if (!scdc_packed_row_read(at, end, &header, &f->read) ||
+		(rest = scdc_packed_row_rest(&header).len) > (Size) (end - *at))
 		scdc_store_damaged(f->store, "a row is cut short");
 	row = scdc_work_room(buffer, header.size);
-	*row = header;
-	memcpy(scdc_work_begin_tuple(row), *at, len);
-	*at += len;
+	memcpy(scdc_packed_row_begin(row, &header, &f->read), *at, rest);
+	*at += rest;
 	return row;
 }
 
@@ -716,7 +718,14 @@ scdc_flow_image(ScdcFlow *f, const ScdcWorkImage *image)
 	old = MemoryContextSwitchTo(f->row_cxt);
 	take_row(f, scdc_work_wrap(f->work, &f->row, image, ++f->seq));
 	MemoryContextSwitchTo(old);
-	MemoryContextReset(f->row_cxt);
+
+	/* a small row leaves little behind, if anything */
+	f->garbage += image->image.len;
+	if (f->garbage > GARBAGE_MAX)
+	{
+		MemoryContextReset(f->row_cxt);
+		f->garbage = 0;
+	}
 }
 
 void

@@ -11,7 +11,6 @@
 
 #include "lib/binaryheap.h"
 #include "miscadmin.h"
-#include "port/pg_bitutils.h"
 #include "utils/builtins.h"
 #include "utils/memutils.h"
 
@@ -30,14 +29,16 @@
 #define MIN_RUNS	16			/* that are merged at once, however large the rows are */
 
 /* There are never more parts than two to the power of this. */
-#define PART_BITS	8
+#define PART_BITS	7
 
 /* The memory for all rows against that for the parts' buffers. */
 #define PARTS_SHARE 8
 
-/* Rows in a bucket of hashes, on the average, and the largest number of buckets, as a power of two. */
-#define BUCKET_SIZE 4
-#define BUCKET_BITS_MAX	20
+/* Bits of a hash that tell its bucket, and from how many rows on that is worth its while. */
+#define BUCKET_BITS 8
+#define NBUCKETS	(1 << BUCKET_BITS)
+#define BUCKETS_MIN 1024
+#define BUCKET(entry, shift) ((int) ((entry)->first >> (shift) & (NBUCKETS - 1)))
 
 /* Rows that are fetched ahead while one is worked on. */
 #define AHEAD		8
@@ -247,59 +248,56 @@ is_full(const ScdcOrder *order, Size size)
 }
 
 /*
- * Puts entries into the right one of many buckets by the next bits of their
- * hashes, whose values are spread evenly, and sorts what little is in each.
+ * Hashes are spread evenly: entries go into buckets by their next bits, those
+ * of a bucket by the bits after that, and what little is in one is sorted.
  */
 static void
-sort_by_hash(ScdcOrder *order)
+sort_by_hash(ScdcOrder *order, Entry *entries, Size n, int bits_done)
 {
-	int			bits = Min(pg_leftmost_one_pos64(order->nentries / BUCKET_SIZE), BUCKET_BITS_MAX);
-	int			shift = 64 - order->bits_done - bits;
-	uint64		mask = (UINT64CONST(1) << bits) - 1;
-	uint32		nbuckets = 1 << bits;
-	MemoryContext cxt = order->context;
-	Size	   *begins = MemoryContextAllocZero(cxt, (nbuckets + 1) * sizeof(Size));
-	Size	   *next = MemoryContextAlloc(cxt, nbuckets * sizeof(Size));
-	Entry	   *entries = order->entries;
+	int			shift = 64 - bits_done - BUCKET_BITS;
+	Size		begin[NBUCKETS + 1] = {0};
+	Size		next[NBUCKETS];
 
-#define BUCKET(entry) ((entry).first >> shift & mask)
-	for (Size i = 0; i < order->nentries; i++)
-		begins[BUCKET(entries[i]) + 1]++;
-	for (uint32 b = 0; b < nbuckets; b++)
-		begins[b + 1] += begins[b];
-	memcpy(next, begins, nbuckets * sizeof(Size));
-	for (uint32 b = 0; b < nbuckets; b++)
+	if (n < BUCKETS_MIN || shift < 0)
+	{
+		sort_entries(entries, n, order);
+		return;
+	}
+	for (Size i = 0; i < n; i++)
+		begin[BUCKET(&entries[i], shift) + 1]++;
+	for (int b = 0; b < NBUCKETS; b++)
+	{
+		next[b] = begin[b];
+		begin[b + 1] += begin[b];
+	}
+	for (int b = 0; b < NBUCKETS; b++)
 	{
 		/* an entry goes to its place, and the one that was there is next, until one belongs here */
-		while (next[b] < begins[b + 1])
+		while (next[b] < begin[b + 1])
 		{
 			Entry		entry = entries[next[b]];
-			uint64		to = BUCKET(entry);
+			int			to;
 
-			while (to != b)
+			while ((to = BUCKET(&entry, shift)) != b)
 			{
 				Entry		other = entries[next[to]];
 
 				entries[next[to]++] = entry;
 				entry = other;
-				to = BUCKET(entry);
 			}
 			entries[next[b]++] = entry;
 		}
 	}
-#undef BUCKET
-	for (uint32 b = 0; b < nbuckets; b++)
-		if (begins[b + 1] - begins[b] > 1)
-			sort_entries(entries + begins[b], begins[b + 1] - begins[b], order);
-	pfree(begins);
-	pfree(next);
+	CHECK_FOR_INTERRUPTS();
+	for (int b = 0; b < NBUCKETS; b++)
+		sort_by_hash(order, entries + begin[b], begin[b + 1] - begin[b], bits_done + BUCKET_BITS);
 }
 
 static void
 sort_rows(ScdcOrder *order)
 {
-	if (order->by == SCDC_BY_IDENTITY && order->nentries >= 2 * BUCKET_SIZE)
-		sort_by_hash(order);
+	if (order->by == SCDC_BY_IDENTITY)
+		sort_by_hash(order, order->entries, order->nentries, order->bits_done);
 	else
 		sort_entries(order->entries, order->nentries, order);
 }
@@ -528,11 +526,11 @@ put_to_part(ScdcOrder *order, const ScdcWorkRow *row, ScdcChangeType type)
 	int			part = (int) (row->hash >> (64 - order->part_bits));
 	uint8		head[1 + SCDC_PACKED_HEAD_MAX];
 	Size		head_len = scdc_packed_row_head(head + 1, row, type, &order->before[part]);
-	ScdcBytes	image = scdc_work_image(row);
+	ScdcBytes	rest = scdc_packed_row_rest(row);
 
 	head[0] = (uint8) head_len;
 	scdc_parts_write(order->parts, part, head, 1 + head_len);
-	scdc_parts_write(order->parts, part, image.data, image.len);
+	scdc_parts_write(order->parts, part, rest.data, rest.len);
 }
 
 /* All rows so far go to their parts. */
@@ -580,14 +578,15 @@ read_part(ScdcOrder *order, int number)
 		const uint8 *at = head;
 		ScdcWorkRow header;
 		ScdcWorkRow *row;
+		char	   *rest;
 
 		CHECK_FOR_INTERRUPTS();
 		if (!scdc_parts_read(order->parts, head, head_len) ||
 			!scdc_packed_row_read(&at, head + head_len, &header, &before))
 			elog(ERROR, "a row in a temporary file is damaged");
 		row = new_row(part, header.size);
-		*row = header;
-		if (!scdc_parts_read(order->parts, scdc_work_begin_tuple(row), scdc_work_image(row).len))
+		rest = scdc_packed_row_begin(row, &header, &before);
+		if (!scdc_parts_read(order->parts, rest, scdc_packed_row_rest(row).len))
 			elog(ERROR, "a row in a temporary file is cut short");
 		add_entry(part, row);
 	}

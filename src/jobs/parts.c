@@ -17,7 +17,7 @@
 
 #include "jobs/parts.h"
 
-#define EXTENT_MAX	((Size) 64 * 1024)
+#define EXTENT_MAX	((Size) 16 * 1024)
 
 typedef struct Part
 {

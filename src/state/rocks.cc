@@ -16,12 +16,15 @@
 #include <stdarg.h>
 #include <string.h>
 
+#include <algorithm>
 #include <exception>
 #include <future>
 #include <memory>
 #include <new>
 #include <string>
 #include <vector>
+
+#include <lz4.h>
 
 #include <rocksdb/cache.h>
 #include <rocksdb/convenience.h>
@@ -62,7 +65,7 @@ class RocksLoad
 
 	Status HandOver();
 	Status Write();				/* in the thread */
-	Status OpenFile();
+	Status OpenFile(const std::string &sample);
 	Status FinishFile();
 
 	rocksdb::DB *db_;
@@ -142,6 +145,9 @@ constexpr size_t LOAD_BYTES = 8 * 1024 * 1024;
 
 /* So many go into a file, before compression. */
 constexpr size_t LOAD_FILE_BYTES = 64 * 1024 * 1024;
+
+/* By so many it is found out whether compression is worth its while. */
+constexpr size_t SAMPLE_BYTES = 64 * 1024;
 
 /* Names of such files, which RocksDB has no use for, and so does not delete. */
 const char *const LOAD_NAME = "load-";
@@ -250,7 +256,7 @@ RocksLoad::Write()
 	for (auto pair = pairs_.begin(); s.ok() && pair != pairs_.end(); ++pair)
 	{
 		if (!writer_)
-			s = OpenFile();
+			s = OpenFile(pair->second);
 		if (s.ok())
 			s = writer_->Put(pair->first, pair->second);
 		file_bytes_ += pair->first.size() + pair->second.size();
@@ -260,12 +266,29 @@ RocksLoad::Write()
 	return s;
 }
 
-Status
-RocksLoad::OpenFile()
+/*
+ * RocksDB would try to compress each block, and keep those as they are that do
+ * not become an eighth smaller.  Values of one file are much alike.
+ */
+bool
+is_compressible(const std::string &value)
 {
+	int			len = static_cast<int>(std::min(value.size(), SAMPLE_BYTES));
+	std::vector<char> room(LZ4_compressBound(len));
+
+	return LZ4_compress_default(value.data(), room.data(), len, static_cast<int>(room.size())) < len - len / 8;
+}
+
+Status
+RocksLoad::OpenFile(const std::string &sample)
+{
+	rocksdb::Options options = options_;
+
+	if (!is_compressible(sample))
+		options.compression = rocksdb::kNoCompression;
 	files_.push_back(path_ + "/" + LOAD_NAME + std::to_string(files_.size()));
 	file_bytes_ = 0;
-	writer_.reset(new rocksdb::SstFileWriter(rocksdb::EnvOptions(options_), options_));
+	writer_.reset(new rocksdb::SstFileWriter(rocksdb::EnvOptions(options), options));
 	return writer_->Open(files_.back());
 }
 
