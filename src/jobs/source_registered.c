@@ -341,13 +341,13 @@ scdc_registered_open(ScdcSource *s)
 
 	s->work = scdc_work_create(q->source, scdc_source_visible_columns(q), hidden, s->schema.text_versions, false);
 	s->work->nkeys = reg->nrow_id;
-	s->work->keys = palloc0(Max(reg->nrow_id, 1) * sizeof(ScdcWorkKey));
+	s->work->keys = palloc0(Max(reg->nrow_id, 1) * sizeof(ScdcTupleKey));
 	for (int i = 0; i < reg->nrow_id; i++)
-		scdc_work_key_init(s->work, &s->work->keys[i], attnos[i], s->schema.row_id[i].collation);
+		scdc_tuple_key_init(&s->work->keys[i], attnos[i], s->schema.row_id[i].type, s->schema.row_id[i].collation);
 	if (row_version != InvalidAttrNumber)
 	{
 		s->work->has_row_version = true;
-		scdc_work_key_init(s->work, &s->work->row_version, row_version, s->schema.row_version.collation);
+		scdc_tuple_key_init(&s->work->row_version, row_version, s->schema.row_version.type, s->schema.row_version.collation);
 	}
 }
 

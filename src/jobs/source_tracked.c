@@ -248,11 +248,11 @@ scdc_tracked_open(ScdcSource *s)
 	if (q->as_table)
 		w->batch = scdc_source_visible_columns(q);
 	w->nkeys = q->nkeys;
-	w->keys = palloc0(Max(w->nkeys, 1) * sizeof(ScdcWorkKey));
+	w->keys = palloc0(Max(w->nkeys, 1) * sizeof(ScdcTupleKey));
 	for (int i = 0; i < w->nkeys; i++)
 		for (int j = 0; j < q->ncolumns; j++)
 			if (strcmp(q->keys[i], q->columns[j].name) == 0)
-				scdc_work_key_init(w, &w->keys[i], j + 1, q->columns[j].collation);
+				scdc_tuple_key_init(&w->keys[i], j + 1, q->columns[j].type, q->columns[j].collation);
 }
 
 char *

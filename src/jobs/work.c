@@ -12,10 +12,8 @@
 #include "catalog/pg_type.h"
 #include "common/hashfn.h"
 #include "utils/builtins.h"
-#include "utils/lsyscache.h"
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
-#include "utils/typcache.h"
 
 #include "jobs/failure.h"
 #include "jobs/work.h"
@@ -61,24 +59,6 @@ scdc_work_create(const char *log, TupleDesc visible, TupleDesc hidden, bool text
 	return w;
 }
 
-void
-scdc_work_key_init(ScdcWork *work, ScdcWorkKey *key, AttrNumber attno, Oid collation)
-{
-	Form_pg_attribute att = TupleDescAttr(work->desc, attno - 1);
-	TypeCacheEntry *cache = lookup_type_cache(att->atttypid, TYPECACHE_EQ_OPR_FINFO | TYPECACHE_HASH_EXTENDED_PROC_FINFO);
-
-	if (!OidIsValid(cache->eq_opr_finfo.fn_oid))
-		ereport(ERROR,
-				(errcode(ERRCODE_UNDEFINED_FUNCTION),
-				 errmsg("could not identify an equality operator for type %s", format_type_be(att->atttypid))));
-	key->attno = attno;
-	key->collation = OidIsValid(collation) ? collation : get_typcollation(att->atttypid);
-	fmgr_info_copy(&key->equal, &cache->eq_opr_finfo, CurrentMemoryContext);
-	key->has_hash = OidIsValid(cache->hash_extended_proc_finfo.fn_oid);
-	if (key->has_hash)
-		fmgr_info_copy(&key->hash, &cache->hash_extended_proc_finfo, CurrentMemoryContext);
-}
-
 ScdcChangeType
 scdc_work_type(const ScdcWork *work, const Datum *values, const bool *isnull)
 {
@@ -99,15 +79,6 @@ scdc_work_type(const ScdcWork *work, const Datum *values, const bool *isnull)
 			return i;
 	}
 	return SCDC_CHANGE_OTHER;
-}
-
-static uint64
-value_hash(ScdcWorkKey *key, Datum value, bool isnull)
-{
-	/* a type without hash function contributes nothing: slow, but right */
-	if (isnull || !key->has_hash)
-		return 0;
-	return DatumGetUInt64(FunctionCall2Coll(&key->hash, key->collation, value, Int64GetDatum(0)));
 }
 
 ScdcWorkRow *
@@ -143,9 +114,9 @@ scdc_work_form(ScdcWork *work, ScdcWorkBuffer *buffer, const Datum *values, cons
 	row->hash = 0;
 	for (int i = 0; i < work->nkeys; i++)
 	{
-		ScdcWorkKey *key = &work->keys[i];
+		ScdcTupleKey *key = &work->keys[i];
 
-		row->hash = hash_combine64(row->hash, value_hash(key, values[key->attno - 1], isnull[key->attno - 1]));
+		row->hash = hash_combine64(row->hash, scdc_tuple_key_hash(key, values[key->attno - 1], isnull[key->attno - 1]));
 	}
 
 	memset(tuple, 0, offset + data_len);
@@ -175,7 +146,7 @@ scdc_work_wrap(ScdcWork *work, ScdcWorkBuffer *buffer, const ScdcWorkImage *imag
 		bool		isnull;
 		Datum		value = heap_getattr(&tuple, work->keys[i].attno, work->kept, &isnull);
 
-		row->hash = hash_combine64(row->hash, value_hash(&work->keys[i], value, isnull));
+		row->hash = hash_combine64(row->hash, scdc_tuple_key_hash(&work->keys[i], value, isnull));
 	}
 	return row;
 }
@@ -200,18 +171,12 @@ scdc_work_deform(const ScdcWork *work, const ScdcWorkRow *row, ScdcChangeType ty
 }
 
 bool
-scdc_work_same_value(ScdcWork *work, ScdcWorkKey *key, const ScdcWorkRow *a, const ScdcWorkRow *b)
+scdc_work_same_value(ScdcWork *work, ScdcTupleKey *key, const ScdcWorkRow *a, const ScdcWorkRow *b)
 {
 	HeapTupleData x = scdc_work_tuple(a);
 	HeapTupleData y = scdc_work_tuple(b);
-	bool		x_isnull,
-				y_isnull;
-	Datum		x_value = heap_getattr(&x, key->attno, work->kept, &x_isnull);
-	Datum		y_value = heap_getattr(&y, key->attno, work->kept, &y_isnull);
 
-	if (x_isnull || y_isnull)
-		return x_isnull && y_isnull;
-	return DatumGetBool(FunctionCall2Coll(&key->equal, key->collation, x_value, y_value));
+	return scdc_tuple_key_same(key, work->kept, &x, &y);
 }
 
 bool

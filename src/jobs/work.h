@@ -19,20 +19,10 @@
 #include "access/htup_details.h"
 #include "access/tupdesc.h"
 #include "datatype/timestamp.h"
-#include "fmgr.h"
 
 #include "collapse/collapse.h"
 #include "log/block.h"
-
-/* A value that rows are compared by. */
-typedef struct ScdcWorkKey
-{
-	AttrNumber	attno;			/* in desc */
-	Oid			collation;
-	FmgrInfo	equal;
-	bool		has_hash;
-	FmgrInfo	hash;			/* the extended one */
-} ScdcWorkKey;
+#include "sql/tuple_key.h"
 
 typedef struct ScdcWork
 {
@@ -45,9 +35,9 @@ typedef struct ScdcWork
 	char	   *log;			/* the source's name, for errors */
 	bool		text_versions;
 	int			nkeys;			/* 0: rows have no identity */
-	ScdcWorkKey *keys;
+	ScdcTupleKey *keys;
 	bool		has_row_version;
-	ScdcWorkKey row_version;
+	ScdcTupleKey row_version;
 	Datum		labels[4];		/* of ScdcChangeType, as text */
 } ScdcWork;
 
@@ -94,9 +84,6 @@ typedef struct ScdcWorkBuffer
  * four types, a number and a time.  In the current context.
  */
 extern ScdcWork *scdc_work_create(const char *log, TupleDesc visible, TupleDesc hidden, bool text_versions, bool tracked);
-
-/* Fills in a key of the attribute; raises 42883 if the type has no equality. */
-extern void scdc_work_key_init(ScdcWork *work, ScdcWorkKey *key, AttrNumber attno, Oid collation);
 
 /* Room for a row of that size, which is filled in. */
 extern ScdcWorkRow *scdc_work_room(ScdcWorkBuffer *buffer, Size size);
@@ -154,7 +141,7 @@ scdc_work_rank(const ScdcWorkRow *row)
 
 /* Are two rows of one identity, of one row version?  NULL equals NULL.  Leave garbage in the current context. */
 extern bool scdc_work_same_identity(ScdcWork *work, const ScdcWorkRow *a, const ScdcWorkRow *b);
-extern bool scdc_work_same_value(ScdcWork *work, ScdcWorkKey *key, const ScdcWorkRow *a, const ScdcWorkRow *b);
+extern bool scdc_work_same_value(ScdcWork *work, ScdcTupleKey *key, const ScdcWorkRow *a, const ScdcWorkRow *b);
 
 extern Datum scdc_work_version(const ScdcWork *work, const ScdcWorkRow *row, bool *isnull);
 

@@ -40,7 +40,6 @@
 #include "utils/lsyscache.h"
 #include "utils/memutils.h"
 #include "utils/rel.h"
-#include "utils/typcache.h"
 
 #include "sql/json_row.h"
 #include "sql/key_sample.h"
@@ -48,6 +47,7 @@
 #include "sql/resolve.h"
 #include "sql/row_error.h"
 #include "sql/tapes.h"
+#include "sql/tuple_key.h"
 
 /* Rows are fetched as many at a time as take about this much memory. */
 #define FETCH_BYTES		(256 * 1024)
@@ -56,11 +56,7 @@
 /* A value that rows are compared by. */
 typedef struct Key
 {
-	AttrNumber	attno;			/* in the query's result */
-	Oid			collation;
-	FmgrInfo	equal;
-	bool		has_hash;
-	FmgrInfo	hash;
+	ScdcTupleKey key;
 	ScdcKeySample *sample;		/* in the place of a hash function */
 	const char *expression;		/* in the query */
 } Key;
@@ -210,14 +206,8 @@ same_value(LogReader *r, Key *key, const void *a, const void *b)
 {
 	HeapTupleData x = tuple_of(a);
 	HeapTupleData y = tuple_of(b);
-	bool		x_isnull,
-				y_isnull;
-	Datum		x_value = heap_getattr(&x, key->attno, r->desc, &x_isnull);
-	Datum		y_value = heap_getattr(&y, key->attno, r->desc, &y_isnull);
 
-	if (x_isnull || y_isnull)
-		return x_isnull && y_isnull;
-	return DatumGetBool(FunctionCall2Coll(&key->equal, key->collation, x_value, y_value));
+	return scdc_tuple_key_same(&key->key, r->desc, &x, &y);
 }
 
 static uint32
@@ -251,7 +241,7 @@ collapse_has_row_version(const void *row, void *arg)
 	LogReader  *r = arg;
 	HeapTupleData tuple = tuple_of(row);
 
-	return !heap_attisnull(&tuple, r->row_version.attno, r->desc);
+	return !heap_attisnull(&tuple, r->row_version.key.attno, r->desc);
 }
 
 static bool
@@ -380,14 +370,10 @@ hash_row_id(LogReader *r, HeapTuple tuple)
 	{
 		Key		   *key = &r->keys[i];
 		bool		isnull;
-		Datum		value = heap_getattr(tuple, key->attno, r->desc, &isnull);
-		uint32		one = 0;
+		Datum		value = heap_getattr(tuple, key->key.attno, r->desc, &isnull);
 
-		if (!isnull && key->has_hash)
-			one = DatumGetUInt32(FunctionCall1Coll(&key->hash, key->collation, value));
-		else if (!isnull && key->sample)
-			one = scdc_key_sample_hash(key->sample, value);
-		hash = hash_combine(hash, one);
+		hash = hash_combine(hash, !isnull && key->sample ? scdc_key_sample_hash(key->sample, value) :
+							(uint32) scdc_tuple_key_hash(&key->key, value, isnull));
 	}
 	return hash;
 }
@@ -517,20 +503,14 @@ select_expression(StringInfo list, AttrNumber *n, const char *expression)
 static void
 select_key(LogReader *r, StringInfo list, AttrNumber *n, const ScdcReference *ref, Key *key)
 {
-	TypeCacheEntry *cache = lookup_type_cache(ref->type, TYPECACHE_EQ_OPR_FINFO | TYPECACHE_HASH_PROC_FINFO);
+	MemoryContext old = MemoryContextSwitchTo(r->context);
+	AttrNumber	attno = ref->attnum != InvalidAttrNumber ? r->attno_of[ref->attnum - 1] :
+	select_expression(list, n, ref->expression);
 
-	if (ref->attnum != InvalidAttrNumber)
-		key->attno = r->attno_of[ref->attnum - 1];
-	else
-		key->attno = select_expression(list, n, ref->expression);
-	/* a view's column may have none, where those it comes from do not agree */
-	key->collation = OidIsValid(ref->collation) ? ref->collation : get_typcollation(ref->type);
-	fmgr_info_copy(&key->equal, &cache->eq_opr_finfo, r->context);
-	key->has_hash = OidIsValid(cache->hash_proc_finfo.fn_oid);
-	if (key->has_hash)
-		fmgr_info_copy(&key->hash, &cache->hash_proc_finfo, r->context);
-	else
-		key->sample = scdc_key_sample_create(ref->type, key->collation);
+	scdc_tuple_key_init(&key->key, attno, ref->type, ref->collation);
+	if (!key->key.has_hash)
+		key->sample = scdc_key_sample_create(ref->type, key->key.collation);
+	MemoryContextSwitchTo(old);
 	key->expression = ref->expression;
 }
 
