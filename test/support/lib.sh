@@ -81,3 +81,11 @@ stop_server() {
 	[ -f "$1/postmaster.pid" ] || return 0
 	(cd / && "$support/asuser" pg_ctl -D "$1" -m "${2:-fast}" -w -t 60 stop >/dev/null 2>&1) || true
 }
+
+# stop_servers DIR: stops what a killed test left below this folder; servers are found by their data directories
+stop_servers() {
+	local pidfile
+	while IFS= read -r pidfile; do
+		stop_server "${pidfile%/*}" immediate
+	done < <(find "$1" -name postmaster.pid)
+}
