@@ -241,7 +241,10 @@ begin_attempt(ScdcCaptureEntry *entry)
 	text = OidOutputFunctionCall(F_PG_SNAPSHOT_OUT, OidFunctionCall0(F_PG_CURRENT_SNAPSHOT));
 	streams = streams_to_copy(scdc_visibility_parse(text), snapshot, &waiting);
 	if (!waiting)
+	{
 		look = false;
+		failures = 0;
+	}
 	else if (streams != NIL && hand_over(entry, snapshot, attempt))
 	{
 		replorigin_session_origin = DoNotReplicateId;
@@ -284,8 +287,14 @@ end_attempt(ScdcCaptureEntry *entry)
 	StartTransactionCommand();
 	snapshot = RegisterSnapshot(GetLatestSnapshot());
 	foreach(lc, scdc_baseline_list(attempt, snapshot))
-		if (!((ScdcBaseline *) lfirst(lc))->complete)
+	{
+		ScdcBaseline *b = lfirst(lc);
+		ScdcStream *s = b->complete ? NULL : scdc_stream_by_id(b->stream_id, snapshot);
+
+		/* one that was untracked in the meantime is nothing that went wrong */
+		if (s && s->state == SCDC_STATE_LIVE)
 			failed = true;
+	}
 	UnregisterSnapshot(snapshot);
 	CommitTransactionCommand();
 	reset_phase(entry);
