@@ -192,7 +192,19 @@ sub _parse_tuple
 sub _rows_as_jsonb
 {
 	my ($ask, $rows) = @_;
-	my %alike;
+	my (%alike, @asked);
+	my $queries = '';
+	# each call is a fork of ours, who may be large, so there are few
+	my $answer = sub {
+		my @texts = split /\n/, $ask->("$begin$queries$end");
+		for my $place (@asked)
+		{
+			my ($event, $side) = @$place;
+			$event->[$side] = shift @texts;
+		}
+		@asked = ();
+		$queries = '';
+	};
 	for my $place (@$rows)
 	{
 		my ($event, $side) = @$place;
@@ -213,24 +225,23 @@ sub _rows_as_jsonb
 			"CAST(c$_ AS $type) AS $shape[3 * $_]"
 		} 0 .. $n - 1);
 		my $names = join(', ', 'nr', map { "c$_" } 0 .. $n - 1);
-		my @all = @$places;
-		while (my @some = splice(@all, 0, 1000))
+		while (my @some = splice(@$places, 0, 1000))
 		{
 			my $number = 0;
 			my $values = join(",\n", map {
 				my $row = $_->[0][$side];
 				'(' . join(', ', ++$number, map { my $v = $row->[ 3 * $_ + 2 ]; defined $v ? quoted($v) : 'NULL::text' } 0 .. $n - 1) . ')'
 			} @some);
-			my @texts = split /\n/, $ask->(<<"SQL");
-$begin
+			$queries .= <<"SQL";
 SELECT @{[ _row_text($side, 'j') ]} FROM (
 	SELECT nr, (SELECT to_jsonb(x) FROM (SELECT $cast) AS x) AS j FROM (VALUES $values) AS v ($names)) AS r
 ORDER BY nr;
-$end
 SQL
-			$some[$_][0][$side] = $texts[$_] for 0 .. $#some;
+			push @asked, @some;
+			$answer->() if length $queries > 10_000_000;
 		}
 	}
+	$answer->();
 }
 
 # the text that rows are compared by; side 1 is old, 2 is new
