@@ -99,14 +99,15 @@ SQL
 }
 
 # fold_difference ASK, MOVES, ROWS: a fold, as arithmetic on multisets of rows.  ROWS is a SELECT of the rows' texts (r) that must be
-# there in the end.  (moves that take away what is not there, rows too much, rows too few, one of these rows)
+# there in the end.  (moves that take away what is not there, rows too much, rows too few, one of these rows)  Any order of the texts
+# will do, and "C" is the one that is fast.
 sub fold_difference
 {
 	my ($ask, $moves, $rows) = @_;
 	return split /\x1f/, $ask->(<<"SQL");
-WITH moves AS MATERIALIZED ($moves),
+WITH moves AS MATERIALIZED (SELECT v, n, s, r COLLATE "C" AS r FROM ($moves) AS m),
 	 steps AS (SELECT sum(s) OVER (PARTITION BY r ORDER BY v, n, s ROWS UNBOUNDED PRECEDING) AS there FROM moves),
-	 sums AS (SELECT r, sum(s) AS n FROM (SELECT r, s FROM moves UNION ALL SELECT r, -1 FROM ($rows) AS w) AS m
+	 sums AS (SELECT r, sum(s) AS n FROM (SELECT r, s FROM moves UNION ALL SELECT r COLLATE "C", -1 FROM ($rows) AS w) AS m
 			  GROUP BY r HAVING sum(s) <> 0)
 SELECT concat_ws(chr(31), (SELECT count(*) FROM steps WHERE there < 0),
 				 (SELECT coalesce(sum(n), 0) FROM sums WHERE n > 0), (SELECT coalesce(-sum(n), 0) FROM sums WHERE n < 0),
