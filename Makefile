@@ -4,13 +4,13 @@
 #   make installcheck         against a running server that preloads streamcdc, with wal_level = logical
 #   make demo                 installs what is missing, builds, and shows it on a throw-away server
 #   make demo-stop            stops that server and deletes it
-#   make test                 installs what is missing, builds, and runs every suite
+#   make test                 installs what is missing, builds, and runs every suite; STREAMCDC_TEST_JOBS=n at a time
 #   make test-regress         one suite: also test-unit, test-isolation, test-pgtap, test-tap
 #   make test-tap T=test/t/001_readme.pl
 #   make test-model           10,000 random change logs of each kind against a model in SQL; MODEL_LOGS=n, MODEL_SEED=n for the same again
 #   make soak                 random histories for SOAK_SECONDS=600, compared with the tables and with test_decoding
 #   make bench                prints speed and sizes as ratios to baselines run beside them; make bench B=p1 for one
-#   make check-warnings       compiles in a scratch folder with gcc and clang, with -Werror
+#   make check-warnings       has gcc and clang compile in a scratch folder, with -Werror
 #   make lint                 cppcheck, clang's analyzer, and the SQL scripts; make lint L=sql for one (also c, scan)
 #   make format               rewrites the C sources by pg_bsd_indent; make format-check only tells, and fails
 #   make test-asan            unit tests under the address and undefined-behaviour sanitizers

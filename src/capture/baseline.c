@@ -40,6 +40,7 @@
 #include "capture/baseline.h"
 #include "capture/collect.h"
 #include "clock.h"
+#include "debug.h"
 #include "jobs/slots.h"
 #include "log/changelog.h"
 #include "log/image.h"
@@ -614,6 +615,7 @@ copy_rows(Writer *w, Relation rel, const AttrMap *map, const ScdcStream *stream,
 			write_block(w);
 			pg_atomic_write_u64(&my_entry->baseline_done, w->rows);
 			show_progress(stream);
+			scdc_debug_point("baseline-in-copy");
 		}
 		scdc_block_begin_version(w->builder, &w->version);
 		scdc_block_add(w->builder, &event);
