@@ -73,7 +73,8 @@ sql($node, 'CREATE TABLE compressed (id int PRIMARY KEY, v text, n int)');
 track($node, ['compressed']);
 sql($node, "INSERT INTO compressed VALUES (1, repeat('x', 1000 * $MB), 0)");
 sql($node, 'UPDATE compressed SET n = 1');
-is(sql($node, 'SELECT string_agg(_change_type || length((row_data).v), \' \') FROM stream_changes(NULL::compressed, 1)'), 'insert1048576000 delete1048576000 insert1048576000',
+# to unfold it once is enough: how long it is stands in front of it as well
+is(sql($node, 'SELECT string_agg(_change_type || CASE _commit_version WHEN 1 THEN length((row_data).v) ELSE octet_length((row_data).v) END, \' \') FROM stream_changes(NULL::compressed, 1)'), 'insert1048576000 delete1048576000 insert1048576000',
 	'a value of 1000 MB that is stored compressed');
 sql($node, 'DELETE FROM compressed');
 is(sql($node, 'SELECT count(*) FROM stream_changes(NULL::compressed, 3)'), 1, 'is deleted');
