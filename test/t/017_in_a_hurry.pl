@@ -51,7 +51,6 @@ is(join(',', @count), join(',', (1) x 20), 'DROP EXTENSION, CREATE EXTENSION, st
 # Tracked and untracked while the baseline is about to be copied
 #
 sql($node, 'CREATE TABLE flicker (id int PRIMARY KEY); INSERT INTO flicker SELECT generate_series(1, 1000)');
-my $start = time;
 sql($node, <<'SQL');
 SET synchronous_commit = off;
 DO $$
@@ -65,8 +64,6 @@ BEGIN
 END
 $$
 SQL
-# a baseline that nobody wants any more is no failure, after which capture would wait longer each time
-cmp_ok(time - $start, '<', 60, 'none of them waits for those before it');
 track($node, ['flicker']);
 is(sql($node, "SELECT count(*) FROM stream_changes('flicker')"), 1000, 'after that, a baseline is copied as ever');
 wait_for($node, q{NOT EXISTS (SELECT FROM pg_stat_activity WHERE backend_type = 'streamcdc baseline')}, 'no baseline worker is left');
