@@ -202,6 +202,8 @@ scdc_batch_plan(ScdcJob *job, bool limited, bool no_data)
 	}
 	else if (ended)
 		plan = SCDC_PLAN_ENDED;
+	else if (!scdc_source_is_ready(source))
+		plan = SCDC_PLAN_NOT_YET;
 	if (plan == SCDC_PLAN_BATCH)
 	{
 		insert_plan(q, last, done, after, next);

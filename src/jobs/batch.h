@@ -32,6 +32,7 @@ typedef enum ScdcPlan
 {
 	SCDC_PLAN_BATCH,			/* there is a batch to carry out */
 	SCDC_PLAN_NOTHING,			/* not now */
+	SCDC_PLAN_NOT_YET,			/* nor can anything be read: the baseline is being copied */
 	SCDC_PLAN_ENDED				/* and never again */
 } ScdcPlan;
 

@@ -288,13 +288,24 @@ wait_for_capture(void)
 	CommitTransactionCommand();
 }
 
+static void
+wait_for_baseline(void)
+{
+	set_activity(SCDC_JOB_WAITING, "waiting for the baseline");
+	(void) nap(100);
+}
+
 /* Trigger "once": one batch, whatever its size, or the one that was not finished. */
 static void
 run_once(void)
 {
+	ScdcPlan	plan;
+
 	wait_for_capture();
 	scdc_batch_restore(&job, set_restoring);
-	if (scdc_batch_plan(&job, false, false) == SCDC_PLAN_BATCH)
+	while ((plan = scdc_batch_plan(&job, false, false)) == SCDC_PLAN_NOT_YET)
+		wait_for_baseline();
+	if (plan == SCDC_PLAN_BATCH)
 		run_batch();
 	leave(SCDC_RUN_FINISHED, NULL, NULL);
 }
@@ -307,10 +318,7 @@ run_available(int *failures)
 	{
 		wait_for_capture();
 		while (!scdc_batch_fix_end(&job))
-		{
-			set_activity(SCDC_JOB_WAITING, "waiting for the baseline");
-			(void) nap(100);
-		}
+			wait_for_baseline();
 	}
 	while (scdc_batch_plan(&job, true, true) == SCDC_PLAN_BATCH)
 	{
@@ -422,9 +430,10 @@ run_by_interval(int64 start, int *failures)
 			LWLockAcquire(scdc_shared->lock, LW_EXCLUSIVE);
 			slot->has_data = false;
 			LWLockRelease(scdc_shared->lock);
-			set_activity(SCDC_JOB_WAITING, "waiting for changes");
+			set_activity(SCDC_JOB_WAITING, plan == SCDC_PLAN_NOT_YET ? "waiting for the baseline" : "waiting for changes");
 			note_success();
-			pg_atomic_write_u64(&slot->answered, asked);
+			if (plan != SCDC_PLAN_NOT_YET)
+				pg_atomic_write_u64(&slot->answered, asked);
 			ConditionVariableBroadcast(&slot->cv);
 			if (idle_since != 0 && scdc_clock_ms() - idle_since >= IDLE_INTERVAL)
 			{
