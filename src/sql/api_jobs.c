@@ -9,8 +9,11 @@
 #include "postgres.h"
 
 #include <limits.h>
+#include <math.h>
 
 #include "fmgr.h"
+#include "miscadmin.h"
+#include "tcop/utility.h"
 #include "utils/builtins.h"
 #include "utils/timestamp.h"
 #include "utils/uuid.h"
@@ -27,6 +30,14 @@ PG_FUNCTION_INFO_V1(streamcdc_await_termination);
 PG_FUNCTION_INFO_V1(streamcdc_await_any_termination);
 PG_FUNCTION_INFO_V1(streamcdc_reset_terminated);
 
+/* What changes a query writes, though not the way that the server would notice. */
+static void
+prevent_if_read_only(const char *command)
+{
+	PreventCommandDuringRecovery(command);
+	PreventCommandIfReadOnly(command);
+}
+
 static char *
 name_arg(FunctionCallInfo fcinfo)
 {
@@ -38,7 +49,7 @@ name_arg(FunctionCallInfo fcinfo)
 	return text_to_cstring(PG_GETARG_TEXT_PP(0));
 }
 
-/* An interval in ms; if_null where it is not given.  Raises 22023 below zero. */
+/* An interval in ms, of which a part is a whole one; if_null where it is not given.  Raises 22023 below zero. */
 static long
 timeout_arg(FunctionCallInfo fcinfo, int arg, long if_null)
 {
@@ -53,7 +64,7 @@ timeout_arg(FunctionCallInfo fcinfo, int arg, long if_null)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("\"timeout\" must not be negative")));
-	return ms > INT_MAX ? INT_MAX : (long) ms;
+	return ms > INT_MAX ? INT_MAX : (long) ceil(ms);
 }
 
 static Datum
@@ -69,14 +80,17 @@ Datum
 streamcdc_start(PG_FUNCTION_ARGS)
 {
 	ScdcStartOptions start;
-	ScdcQuery  *q = scdc_definition_from_arguments(fcinfo, &start);
+	ScdcQuery  *q;
 
+	prevent_if_read_only("stream_start()");
+	q = scdc_definition_from_arguments(fcinfo, &start);
 	return uuid_result(scdc_control_start(q, &start));
 }
 
 Datum
 streamcdc_stop(PG_FUNCTION_ARGS)
 {
+	prevent_if_read_only("stream_stop()");
 	scdc_control_stop(name_arg(fcinfo), timeout_arg(fcinfo, 1, 30000));
 	PG_RETURN_VOID();
 }
@@ -84,12 +98,14 @@ streamcdc_stop(PG_FUNCTION_ARGS)
 Datum
 streamcdc_resume(PG_FUNCTION_ARGS)
 {
+	prevent_if_read_only("stream_resume()");
 	return uuid_result(scdc_control_resume(name_arg(fcinfo)));
 }
 
 Datum
 streamcdc_drop(PG_FUNCTION_ARGS)
 {
+	prevent_if_read_only("stream_drop()");
 	scdc_control_drop(name_arg(fcinfo));
 	PG_RETURN_VOID();
 }
