@@ -382,6 +382,10 @@ is_running(const ScdcQuery *q, const ScdcRun *run)
 static void
 resume_as(ScdcQuery *before, ScdcQuery *now)
 {
+	before->search_path = now->search_path;
+	before->settings = now->settings;
+	before->end_version = now->end_version;
+	before->end_timestamp = now->end_timestamp;
 	before->trigger = now->trigger;
 	before->trigger_interval = now->trigger_interval;
 	before->trigger_text = now->trigger_text;
@@ -417,7 +421,7 @@ scdc_control_start(ScdcQuery *q, ScdcStartOptions *start)
 
 	if (before)
 	{
-		bool		start_given = start->kind != SCDC_START_DEFAULT || start->end_version || start->end_timestamp != DT_NOEND;
+		bool		start_given = start->kind != SCDC_START_DEFAULT;
 		ScdcOwnerScope scope;
 
 		(void) find_now(q->name, true);
@@ -429,8 +433,6 @@ scdc_control_start(ScdcQuery *q, ScdcStartOptions *start)
 			stop_query(before, scdc_stop_timeout, scdc_stop_timeout > 0 ? scdc_stop_timeout / 2 : DEFAULT_STOP_TIMEOUT);
 		}
 		start->kind = SCDC_START_EARLIEST;	/* it goes on from where it was */
-		start->end_version = NULL;
-		start->end_timestamp = DT_NOEND;
 		q->owner = before->owner;
 		scdc_owner_begin(&scope, before->owner);
 		scdc_source_resolve(q, start);

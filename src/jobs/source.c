@@ -56,20 +56,20 @@ scdc_source_resolve(ScdcQuery *q, const ScdcStartOptions *start)
 void
 scdc_source_take_timestamps(ScdcQuery *q, const ScdcStartOptions *start)
 {
+	bool		starts = start->kind == SCDC_START_TIMESTAMP;
 	bool		ends = start->end_timestamp != DT_NOEND;
 
-	if (start->kind != SCDC_START_TIMESTAMP)
-		return;
-	q->start_timestamp = start->timestamp;
+	if (starts)
+		q->start_timestamp = start->timestamp;
 	q->end_timestamp = start->end_timestamp;
-	if ((!start->start_inclusive && start->timestamp == DT_NOEND) ||
+	if ((starts && !start->start_inclusive && start->timestamp == DT_NOEND) ||
 		(!start->end_inclusive && start->end_timestamp == DT_NOBEGIN))
 	{
 		q->start_timestamp = DT_NOEND;
 		q->end_timestamp = DT_NOBEGIN;
 		return;
 	}
-	if (!start->start_inclusive)
+	if (starts && !start->start_inclusive)
 		q->start_timestamp++;
 	if (!start->end_inclusive && ends)
 		q->end_timestamp--;
