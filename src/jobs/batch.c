@@ -108,7 +108,8 @@ merge_columns(ScdcJob *job, Snapshot snapshot)
 	more = now.ncolumns > q->ncolumns;
 	for (int i = 0; i < q->ncolumns && more; i++)
 		more = now.columns[i].attnum == q->columns[i].attnum && strcmp(now.columns[i].name, q->columns[i].name) == 0 &&
-			now.columns[i].type == q->columns[i].type;
+			now.columns[i].type == q->columns[i].type && now.columns[i].typmod == q->columns[i].typmod &&
+			now.columns[i].collation == q->columns[i].collation;
 	if (!more)
 		return;
 	scdc_query_replace(&now);

@@ -281,6 +281,8 @@ column_change(const ScdcQueryColumn *c, const ScdcSchema *schema)
 		return psprintf("Column \"%s\" was renamed to \"%s\".", c->name, now->name);
 	if (now->type != c->type || now->typmod != c->typmod)
 		return psprintf("The type of column \"%s\" was changed to %s.", c->name, now->type_name);
+	if (now->collation != c->collation)
+		return psprintf("The collation of column \"%s\" was changed.", c->name);
 	return NULL;
 }
 
@@ -332,7 +334,7 @@ scdc_tracked_next(ScdcSource *s, const char *after, const char *upto, bool limit
 
 	if (!scdc_baseline_is_complete(stream, s->snapshot))
 		return NULL;
-	if (from + 1 < oldest_version(stream))
+	if (from < oldest_version(stream) - 1)
 		scdc_stop(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE,
 				  psprintf("versions " INT64_FORMAT " to " INT64_FORMAT " of source table \"%s\" are not retained any more",
 						   from + 1, oldest_version(stream) - 1, q->source), NULL,

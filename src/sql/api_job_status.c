@@ -12,6 +12,7 @@
 #include "postgres.h"
 
 #include "access/xact.h"
+#include "common/int.h"
 #include "executor/spi.h"
 #include "fmgr.h"
 #include "funcapi.h"
@@ -120,15 +121,15 @@ text_value(const char *s, bool *isnull)
 	return s ? CStringGetTextDatum(s) : (Datum) 0;
 }
 
-/* A version; NULL for the beginning, and for versions that are text. */
+/* A version; NULL for the beginning, for versions that are text, and where there is none after the last one that there can be. */
 static Datum
 version_value(const char *offset, int64 add, bool *isnull)
 {
 	char	   *end = NULL;
 	int64		version = offset ? strtoll(offset, &end, 10) : 0;
 
-	*isnull = offset == NULL || end == offset || *end != '\0';
-	return Int64GetDatum(version + add);
+	*isnull = offset == NULL || end == offset || *end != '\0' || pg_add_s64_overflow(version, add, &version);
+	return Int64GetDatum(version);
 }
 
 /* Versions that the query has not read yet; -1: unknown. */
