@@ -20,6 +20,7 @@
 
 #include "jobs/sink.h"
 #include "jobs/sink_kinds.h"
+#include "jobs/uses.h"
 
 /* ---------------------------------------------------------------------
  * the query
@@ -248,12 +249,15 @@ check_commands(const ScdcQuery *q)
 	{
 		RawStmt    *raw = lfirst_node(RawStmt, lc);
 		const char *start = q->sink + raw->stmt_location;
+		SPIPlanPtr	plan;
 
 		if (!IsA(raw->stmt, SelectStmt) && !IsA(raw->stmt, InsertStmt) && !IsA(raw->stmt, UpdateStmt) &&
 			!IsA(raw->stmt, DeleteStmt) && !IsA(raw->stmt, MergeStmt))
 			break;
-		if (SPI_prepare(raw->stmt_len > 0 ? pnstrdup(start, raw->stmt_len) : pstrdup(start), 1, &type) == NULL)
+		plan = SPI_prepare(raw->stmt_len > 0 ? pnstrdup(start, raw->stmt_len) : pstrdup(start), 1, &type);
+		if (plan == NULL)
 			elog(ERROR, "SPI_prepare failed: %s", SPI_result_code_string(SPI_result));
+		scdc_uses_check_plan(q, plan);
 	}
 }
 
@@ -272,6 +276,8 @@ scdc_sink_check(ScdcQuery *q, TupleDesc batch, bool create)
 
 	connect(batch, nothing, 0);
 	columns = scdc_sink_query_columns(text);
+	if (q->query)
+		scdc_uses_check_plan(q, SPI_prepare(text, 0, NULL));
 	switch (q->sink_kind)
 	{
 		case SCDC_SINK_TABLE:

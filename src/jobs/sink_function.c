@@ -14,12 +14,12 @@
 #include "utils/acl.h"
 #include "utils/builtins.h"
 #include "utils/lsyscache.h"
-#include "utils/syscache.h"
 #include "utils/typcache.h"
 #include "utils/varlena.h"
 
 #include "jobs/sink.h"
 #include "jobs/sink_kinds.h"
+#include "jobs/uses.h"
 
 /* ---------------------------------------------------------------------
  * functions
@@ -48,21 +48,10 @@ function_name(Oid function)
 	return quote_qualified_identifier(get_namespace_name(get_func_namespace(function)), get_func_name(function));
 }
 
-/*
- * Whoever owns the function can make it another one at any time, and those
- * around a batch are found by their names: as with the owner of a sink, a
- * superuser's query would give the server away (reliability 8.1).
- */
+/* Those around a batch are found by their names, so whoever can make functions there is asked for each time. */
 static void
 check_function(const ScdcQuery *q, Oid function)
 {
-	HeapTuple	tuple = SearchSysCache1(PROCOID, ObjectIdGetDatum(function));
-	Oid			owner;
-
-	if (!HeapTupleIsValid(tuple))
-		elog(ERROR, "cache lookup failed for function %u", function);
-	owner = ((Form_pg_proc) GETSTRUCT(tuple))->proowner;
-	ReleaseSysCache(tuple);
 	if (get_func_prokind(function) != PROKIND_FUNCTION)
 		ereport(ERROR,
 				(errcode(ERRCODE_WRONG_OBJECT_TYPE),
@@ -70,12 +59,7 @@ check_function(const ScdcQuery *q, Oid function)
 				 errdetail("An ordinary function is needed.")));
 	if (pg_proc_aclcheck(function, GetUserId(), ACL_EXECUTE) != ACLCHECK_OK)
 		aclcheck_error(ACLCHECK_NO_PRIV, OBJECT_FUNCTION, get_func_name(function));
-	if (superuser_arg(q->owner) && !superuser_arg(owner))
-		ereport(ERROR,
-				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
-				 errmsg("function %s does not belong to a superuser", function_name(function)),
-				 errdetail("It would run with the rights of superuser \"%s\".", GetUserNameFromId(q->owner, true)),
-				 errhint("Start the query as role \"%s\".", GetUserNameFromId(owner, true))));
+	scdc_uses_check_function(q, function);
 }
 
 /* The function for single rows: of jsonb or of a composite type. */
@@ -247,6 +231,39 @@ call_close(Oid close_function, const char *error)
 		elog(ERROR, "SPI_execute_with_args failed");
 }
 
+/* Tells close of an error, which goes on afterwards: what close raises itself is a warning beside that. */
+static void
+call_close_after(Oid close_function, ErrorData *error)
+{
+	MemoryContext cxt = CurrentMemoryContext;
+	ResourceOwner owner = CurrentResourceOwner;
+
+	BeginInternalSubTransaction(NULL);
+	MemoryContextSwitchTo(cxt);
+	PG_TRY();
+	{
+		call_close(close_function, error->message);
+		ReleaseCurrentSubTransaction();
+	}
+	PG_CATCH();
+	{
+		ErrorData  *another;
+
+		MemoryContextSwitchTo(cxt);
+		another = CopyErrorData();
+		FlushErrorState();
+		RollbackAndReleaseCurrentSubTransaction();
+		if (another->sqlerrcode == ERRCODE_QUERY_CANCELED)
+			ReThrowError(another);
+		ereport(WARNING,
+				(errmsg("function %s has failed after an error in the rows: %s", function_name(close_function),
+						another->message)));
+	}
+	PG_END_TRY();
+	MemoryContextSwitchTo(cxt);
+	CurrentResourceOwner = owner;
+}
+
 /* ForeachWriter: open, process each row unless open said false, close. */
 void
 scdc_sink_function_write_rows(const ScdcQuery *q, const char *text, int64 batch_id)
@@ -299,7 +316,7 @@ scdc_sink_function_write_rows(const ScdcQuery *q, const char *text, int64 batch_
 			RollbackAndReleaseCurrentSubTransaction();
 			MemoryContextSwitchTo(cxt);
 			CurrentResourceOwner = owner;
-			call_close(close_function, e->message);
+			call_close_after(close_function, e);
 			ReThrowError(e);
 		}
 		PG_END_TRY();

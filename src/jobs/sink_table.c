@@ -44,6 +44,7 @@
 #include "jobs/append.h"
 #include "jobs/sink.h"
 #include "jobs/sink_kinds.h"
+#include "jobs/uses.h"
 #include "log/catalog.h"
 #include "log/schema.h"
 #include "sql/json_row.h"
@@ -740,7 +741,7 @@ check_sink_owner(const ScdcQuery *q, Oid relid)
 		elog(ERROR, "cache lookup failed for relation %u", relid);
 	owner = ((Form_pg_class) GETSTRUCT(tuple))->relowner;
 	ReleaseSysCache(tuple);
-	if (superuser_arg(q->owner) && !superuser_arg(owner))
+	if (scdc_uses_owner_gains(q, owner))
 		ereport(ERROR,
 				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
 				 errmsg("sink \"%s\" does not belong to a superuser", get_rel_name(relid)),

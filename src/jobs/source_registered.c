@@ -28,12 +28,19 @@
 
 #include "jobs/failure.h"
 #include "jobs/source_kinds.h"
+#include "jobs/uses.h"
 #include "sql/range.h"
 #include "sql/resolve.h"
 
 #define FETCH_ROWS	1000
 
 static const char *const metadata_columns[] = {"_change_type", "_commit_version", "_commit_timestamp"};
+
+static char *
+relation_name(Oid relid)
+{
+	return quote_qualified_identifier(get_namespace_name(get_rel_namespace(relid)), get_rel_name(relid));
+}
 
 /* Rights and shape of the relation, as they are now; it stays locked. */
 static TupleDesc
@@ -50,6 +57,23 @@ check_relation(const ScdcRegistration *registration, ScdcRegisteredSchema *schem
 	relation_close(rel, NoLock);
 	scdc_registration_check(registration, desc, get_rel_name(relid), schema);
 	return desc;
+}
+
+/* Reading a view runs what it is made of, as the query's owner. */
+static void
+check_view(const ScdcQuery *q)
+{
+	SPIPlanPtr	plan;
+
+	if (get_rel_relkind(q->source_relid) != RELKIND_VIEW)
+		return;
+	if (SPI_connect() != SPI_OK_CONNECT)
+		elog(ERROR, "SPI_connect failed");
+	plan = SPI_prepare(psprintf("SELECT FROM %s", relation_name(q->source_relid)), 0, NULL);
+	if (plan == NULL)
+		elog(ERROR, "SPI_prepare failed: %s", SPI_result_code_string(SPI_result));
+	scdc_uses_check_plan(q, plan);
+	SPI_finish();
 }
 
 /* ---------------------------------------------------------------------
@@ -114,12 +138,6 @@ static Oid
 version_type(bool text_versions)
 {
 	return text_versions ? TEXTOID : INT8OID;
-}
-
-static char *
-relation_name(Oid relid)
-{
-	return quote_qualified_identifier(get_namespace_name(get_rel_namespace(relid)), get_rel_name(relid));
 }
 
 /* The offset before the first version to read; NULL: the beginning. */
@@ -224,6 +242,7 @@ scdc_registered_resolve(ScdcQuery *q, ScdcRegistration *registration, const Scdc
 
 	q->source_relid = registration->relid;
 	q->stream_id = 0;
+	check_view(q);
 	take_contract(registration, &schema, &q->contract, &q->row_id);
 	q->initial_offset = resolve_start(registration, start, schema.text_versions);
 	if (start->end_version)
@@ -273,7 +292,7 @@ check_column(const ScdcQuery *q, const ScdcQueryColumn *c, TupleDesc desc)
 	Form_pg_attribute att = c->attnum <= desc->natts ? TupleDescAttr(desc, c->attnum - 1) : NULL;
 
 	if (att == NULL || att->attisdropped || strcmp(NameStr(att->attname), c->name) != 0 ||
-		att->atttypid != c->type || att->atttypmod != c->typmod)
+		att->atttypid != c->type || att->atttypmod != c->typmod || att->attcollation != c->collation)
 		scdc_stop(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE,
 				  psprintf("column \"%s\" of source \"%s\" has changed", c->name, q->source), NULL,
 				  psprintf("SELECT stream_resume(%s); goes on with the columns that it has now.",
@@ -318,6 +337,7 @@ scdc_registered_open(ScdcSource *s)
 	s->flags.intermediate = reg->has_intermediate;
 	s->flags.split_updates = reg->updates_as_pairs;
 	desc = check_relation(reg, &s->schema);
+	check_view(q);
 	check_contract(q, reg, &s->schema);
 	s->relation = relation_name(reg->relid);
 

@@ -1,0 +1,27 @@
+/*-------------------------------------------------------------------------
+ *
+ * uses.h
+ *	  What the SQL of a query may use.
+ *
+ * Nothing temporary, since the query runs in a session of its own.  And a
+ * superuser's query runs nothing that an ordinary role can make another
+ * thing at any time: no function of such a role, and none that a view or a
+ * domain of his may call.
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef SCDC_USES_H
+#define SCDC_USES_H
+
+#include "executor/spi.h"
+
+#include "jobs/query.h"
+
+/* Raise 0A000 and 42501.  The commands of a plan are as rules and views have made them. */
+extern void scdc_uses_check_plan(const ScdcQuery *query, SPIPlanPtr plan);
+extern void scdc_uses_check_function(const ScdcQuery *query, Oid function);
+
+/* Will an object that belongs to this role run with more rights than it has? */
+extern bool scdc_uses_owner_gains(const ScdcQuery *query, Oid object_owner);
+
+#endif							/* SCDC_USES_H */
