@@ -409,6 +409,8 @@ run_by_interval(int64 start, int *failures)
 		idle_since = start;
 	for (;;)
 	{
+		int64		interval = job.query->trigger_interval / 1000;
+		int64		next = next_trigger(start, Max(interval, 1));	/* a batch that takes longer is followed at once */
 		uint64		asked = pg_atomic_read_u64(&slot->asked);
 		ScdcPlan	plan;
 
@@ -443,9 +445,11 @@ run_by_interval(int64 start, int *failures)
 		}
 		if (job.query->trigger_interval > 0)
 		{
-			if (plan == SCDC_PLAN_BATCH && job.query->trigger_interval >= USECS_PER_SEC)
+			if (plan == SCDC_PLAN_BATCH && scdc_clock_ms() < next)
+				set_activity(SCDC_JOB_WAITING, "waiting for the next trigger");
+			if (plan == SCDC_PLAN_BATCH && interval >= 1000)
 				return_freed_memory();
-			nap_until(next_trigger(start, Max(job.query->trigger_interval / 1000, 1)));
+			nap_until(next);
 		}
 		else if (plan != SCDC_PLAN_BATCH && pg_atomic_read_u64(&slot->asked) == asked)
 			nap_idle(idle_since != 0, had_batch, asked);
