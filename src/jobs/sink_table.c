@@ -893,10 +893,16 @@ scdc_sink_table_check(ScdcQuery *q, const char *text, TupleDesc columns, bool cr
  * ---------------------------------------------------------------------
  */
 
-/* Name of a new partition: the parent's and the value, as far as that can be read. */
+/*
+ * Name of a new partition: the parent's and the value, as far as that can be
+ * read.  There is room for the underscore that its array type has in front:
+ * what would be cut off behind is what tells long names apart.
+ */
 static char *
 partition_name(Oid parent, const char *value)
 {
+	char	   *prefix = psprintf("_%s", get_rel_name(parent));
+	Oid			nsp = get_rel_namespace(parent);
 	char	   *readable = value ? pstrdup(value) : pstrdup("null");
 
 	for (char *p = readable; *p; p++)
@@ -904,9 +910,10 @@ partition_name(Oid parent, const char *value)
 			*p = '_';
 	for (int n = 0;; n++)
 	{
-		char	   *name = makeObjectName(get_rel_name(parent), readable, n > 0 ? psprintf("%d", n) : NULL);
+		char	   *name = makeObjectName(prefix, readable, n > 0 ? psprintf("%d", n) : NULL) + 1;
 
-		if (!OidIsValid(get_relname_relid(name, get_rel_namespace(parent))))
+		if (!OidIsValid(get_relname_relid(name, nsp)) &&
+			!SearchSysCacheExists2(TYPENAMENSP, CStringGetDatum(name), ObjectIdGetDatum(nsp)))
 			return name;
 	}
 }
