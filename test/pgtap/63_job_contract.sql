@@ -174,6 +174,18 @@ SELECT pg_temp.done('p63 keys') \g /dev/null
 SELECT results_eq('SELECT id COLLATE "default", _change_type, _commit_version FROM p63_net', $$VALUES ('A', 'insert', 3::bigint)$$, 'resumed, it goes by the new identity');
 
 /*
+ * Many partitions whose names are cut off; the array type of each has a name of its own, too
+ */
+CREATE TABLE p63_long (id int PRIMARY KEY, v text);
+SELECT stream_track('p63_long');
+INSERT INTO p63_long SELECT g, repeat('ä', 30) || 'x' || g FROM generate_series(1, 150) AS g;
+CREATE TYPE public."p63_parted_here" AS (id int);
+INSERT INTO p63_long VALUES (151, 'here');
+SELECT stream_start('p63 parted', 'p63_long', sink => 'p63_parted', partition_by => '{v}') \g /dev/null
+SELECT pg_temp.done('p63 parted') \g /dev/null
+SELECT is(count(DISTINCT tableoid), 151::bigint, 'as many partitions as values') FROM p63_parted;
+
+/*
  * ForeachWriter: what close raises does not hide why it was called
  */
 CREATE FUNCTION p63_each(x jsonb) RETURNS void LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'row % is bad', x ->> 'id'; END $$;
@@ -185,9 +197,34 @@ SELECT stream_resume('p63 each') \g /dev/null
 SELECT matches(pg_temp.error_of($$SELECT stream_await_termination('p63 each', '60 s')$$), 'P0001 / query "p63 each" has failed: closed: <NULL>', 'unless close is the first to fail');
 
 /*
+ * An interval: between two batches the query waits; one that takes longer is followed at once
+ */
+CREATE PROCEDURE pg_temp.wait_until(condition text)
+LANGUAGE plpgsql AS $$
+DECLARE
+	ok boolean;
+BEGIN
+	LOOP
+		EXECUTE 'SELECT ' || condition INTO ok;
+		EXIT WHEN ok;
+		COMMIT;
+		PERFORM pg_sleep(0.01);
+	END LOOP;
+END $$;
+SELECT stream_start('p63 hourly', 'p63_src', sink => 'p63_hourly', trigger => '1 hour') \g /dev/null
+SELECT stream_start('p63 slow', 'p63_src', trigger => '2 seconds', options => '{"maxVersionsPerTrigger": 1, "startingVersion": 1}', foreach_batch => 'SELECT pg_sleep(2.1)') \g /dev/null
+CALL pg_temp.wait_until($$EXISTS (SELECT FROM p63_hourly)$$);
+CALL pg_temp.wait_until($$EXISTS (SELECT FROM pg_stat_activity WHERE application_name = 'p63 hourly' AND state = 'idle' AND query = 'waiting for the next trigger')$$);
+SELECT is(stream_status('p63 hourly'), '{"message": "Waiting for next trigger", "isDataAvailable": true, "isTriggerActive": false}', 'after a batch');
+CALL pg_temp.wait_until($$batch_id = 1 FROM stream_queries WHERE query_name = 'p63 slow'$$);
+SELECT ok(b.at - a.at < interval '3 seconds', 'the next batch does not wait for the next trigger but one')
+FROM (SELECT (p ->> 'timestamp')::timestamptz AS at FROM stream_recent_progress('p63 slow') AS p WHERE p -> 'batchId' = '0') AS a,
+	(SELECT (p ->> 'timestamp')::timestamptz AS at FROM stream_recent_progress('p63 slow') AS p WHERE p -> 'batchId' = '1') AS b;
+SELECT stream_drop('p63 slow');
+
+/*
  * A timeout that is no whole millisecond is a short one, and not none
  */
-SELECT stream_start('p63 hourly', 'p63_src', sink => 'p63_hourly', trigger => '1 hour') \g /dev/null
 SET statement_timeout = '60 s';
 SELECT is(pg_temp.error_of($$DO 'BEGIN LOOP PERFORM stream_process_all_available(''p63 hourly'', ''1 microsecond''); END LOOP; END'$$),
 		  '57014 / query "p63 hourly" has not processed all in time', 'stream_process_all_available');
