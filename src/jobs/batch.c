@@ -315,7 +315,7 @@ scdc_batch_run(ScdcJob *job)
 	progress.token = (int64) pg_prng_uint64(&pg_global_prng_state);
 	progress.oldest_batch = flow.oldest_batch;
 	progress.oldest_pending = flow.oldest_pending;
-	progress.watermark = flow.watermark;
+	progress.watermark = in.options.guard ? flow.watermark : SetEpochTimestamp();	/* a raw stream has none */
 	previous = scdc_progress_last(&q->query_id, snapshot);
 	progress.input_rows = (previous ? previous->input_rows : 0) + flow.input_rows;
 	progress.output_rows = (previous ? previous->output_rows : 0) + (in.output_rows >= 0 ? in.output_rows : flow.output_rows);

@@ -262,7 +262,7 @@ check_query(ScdcQuery *q, bool create)
 	ScdcSource *source = scdc_source_open(q, snapshot);
 	ScdcFlowOptions flow = scdc_source_flow(source);
 
-	check_output_mode(q, flow.guard && !q->as_table);
+	check_output_mode(q, flow.guard);
 	if (flow.way == SCDC_FLOW_NET && q->provider != SCDC_STORE_ROCKSDB)
 		ereport(ERROR,
 				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),

@@ -175,12 +175,12 @@ scdc_source_flow(ScdcSource *source)
 	ScdcPasses	passes = scdc_source_passes(source);
 	bool		row_level = passes.drop_carryovers || passes.detect_updates;
 
-	options.guard = row_level || passes.net_changes;
+	options.guard = (row_level || passes.net_changes) && !q->as_table;
 	options.passes = passes;
 	if (source->row_level_done)
 		options.passes.drop_carryovers = options.passes.detect_updates = false;
 
-	if (!options.guard || q->as_table)
+	if (!options.guard)
 		options.way = SCDC_FLOW_STRAIGHT;
 	else if (q->emission == SCDC_EMIT_BY_WATERMARK && row_level)
 		options.way = SCDC_FLOW_BUFFER;

@@ -391,7 +391,8 @@ streamcdc_explain(PG_FUNCTION_ARGS)
 	source = scdc_source_open(q, snapshot);
 	flow = scdc_source_flow(source);
 
-	put_line(rsinfo, psprintf("Source: %s \"%s\"", q->stream_id != 0 ? "tracked table" : "registered change log", q->source));
+	put_line(rsinfo, psprintf("Source: %s \"%s\"%s", q->stream_id != 0 ? "tracked table" : "registered change log", q->source,
+							  q->as_table ? ", format \"table\"" : ""));
 	put_line(rsinfo, passes_line(&flow, q, scdc_source_passes(source)));
 	put_line(rsinfo, flow.way == SCDC_FLOW_NET ? "State: first and last event of each row identity, in rocksdb" :
 			 flow.way == SCDC_FLOW_BUFFER ?

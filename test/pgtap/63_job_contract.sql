@@ -156,6 +156,15 @@ SELECT pg_temp.done('p63 last') \g /dev/null
 SELECT results_eq($$SELECT status, start_version, processed_version FROM stream_queries WHERE query_name = 'p63 last'$$, $$VALUES ('running', NULL::bigint, 9223372036854775807)$$, 'is waited for');
 
 /*
+ * Raw streams have no watermark; that of a table is one
+ */
+SELECT stream_start('p63 raw', 'p63_src', sink => 'p63_raw', options => '{"deduplicationMode": "none"}') \g /dev/null
+SELECT stream_start('p63 table', 'p63_src', sink => 'p63_table', format => 'table') \g /dev/null
+SELECT pg_temp.done('p63 raw', 'p63 table', 'p63 kept') \g /dev/null
+SELECT is(watermark IS NULL AND NOT stream_last_progress(query_name) ? 'eventTime', query_name <> 'p63 kept', query_name) FROM stream_queries WHERE query_name IN ('p63 raw', 'p63 table', 'p63 kept');
+SELECT is((array(SELECT stream_explain('p63 table')))[1], 'Source: tracked table "p63_src", format "table"', 'stream_explain says what is read');
+
+/*
  * A column that gets another collation is retyped, too
  */
 CREATE COLLATION p63_no_case (PROVIDER = icu, LOCALE = 'und-u-ks-level2', DETERMINISTIC = false);
