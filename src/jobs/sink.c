@@ -276,7 +276,7 @@ scdc_sink_check(ScdcQuery *q, TupleDesc batch, bool create)
 
 	connect(batch, nothing, 0);
 	columns = scdc_sink_query_columns(text);
-	if (q->query)
+	if (q->query && q->sink_kind != SCDC_SINK_TABLE)	/* there it is a part of the commands that write */
 		scdc_uses_check_plan(q, SPI_prepare(text, 0, NULL));
 	switch (q->sink_kind)
 	{

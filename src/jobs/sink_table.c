@@ -795,6 +795,7 @@ check_command(const ScdcQuery *q, const char *command)
 		if (query->resultRelation > 0)
 			targets = list_concat_unique_oid(targets, check_target(q, rt_fetch(query->resultRelation, query->rtable)->relid));
 	}
+	scdc_uses_check_plan(q, plan);
 	return targets;
 }
 

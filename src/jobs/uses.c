@@ -12,8 +12,10 @@
 #include "catalog/pg_class.h"
 #include "catalog/pg_proc.h"
 #include "catalog/pg_type.h"
+#include "executor/executor.h"
 #include "miscadmin.h"
 #include "nodes/nodeFuncs.h"
+#include "utils/acl.h"
 #include "utils/builtins.h"
 #include "utils/lsyscache.h"
 #include "utils/plancache.h"
@@ -103,6 +105,8 @@ check_type(const ScdcQuery *q, Oid type)
 static bool
 check_function_of_node(Oid function, void *q)
 {
+	if (pg_proc_aclcheck(function, GetUserId(), ACL_EXECUTE) != ACLCHECK_OK)
+		aclcheck_error(ACLCHECK_NO_PRIV, OBJECT_FUNCTION, get_func_name(function));
 	scdc_uses_check_function(q, function);
 	return false;
 }
@@ -119,7 +123,10 @@ check_node(Node *node, void *q)
 		return false;
 	}
 	if (IsA(node, Query))
+	{
+		(void) ExecCheckRTPerms(((Query *) node)->rtable, true);
 		return query_tree_walker((Query *) node, check_node, q, QTW_EXAMINE_RTES_BEFORE);
+	}
 	(void) check_functions_in_node(node, check_function_of_node, q);
 	switch (nodeTag(node))
 	{

@@ -3,10 +3,11 @@
  * uses.h
  *	  What the SQL of a query may use.
  *
- * Nothing temporary, since the query runs in a session of its own.  And a
- * superuser's query runs nothing that an ordinary role can make another
- * thing at any time: no function of such a role, and none that a view or a
- * domain of his may call.
+ * What its owner has the rights for, which the executor would only look at when
+ * the first rows come.  Nothing temporary, since the query runs in a session
+ * of its own.  And a superuser's query runs nothing that an ordinary role can
+ * make another thing at any time: no function of such a role, and none that a
+ * view or a domain of his may call.
  *
  *-------------------------------------------------------------------------
  */
@@ -17,7 +18,7 @@
 
 #include "jobs/query.h"
 
-/* Raise 0A000 and 42501.  The commands of a plan are as rules and views have made them. */
+/* For the current user; raise 0A000 and 42501.  The commands of a plan are as rules and views have made them. */
 extern void scdc_uses_check_plan(const ScdcQuery *query, SPIPlanPtr plan);
 extern void scdc_uses_check_function(const ScdcQuery *query, Oid function);
 

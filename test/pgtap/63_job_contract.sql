@@ -82,6 +82,27 @@ FROM (VALUES ($$query => 'SELECT id FROM batch JOIN p63_temp USING (id)', sink =
 	($$foreach_batch => 'SELECT 1; INSERT INTO p63_temp SELECT id FROM batch'$$, 'relation "p63_temp"')) AS c(a, e);
 
 /*
+ * Rights are looked at when a query is started, to the column, not when the first rows come
+ */
+CREATE TABLE p63_columns (id int, secret int DEFAULT 7);
+GRANT INSERT (id), SELECT (id) ON p63_columns TO p63_owner;
+CREATE FUNCTION p63_secret(int) RETURNS int LANGUAGE sql AS 'SELECT $1';
+REVOKE EXECUTE ON FUNCTION p63_secret FROM PUBLIC;
+CREATE FUNCTION p63_read(jsonb) RETURNS void LANGUAGE sql AS '';
+SET SESSION AUTHORIZATION p63_owner;
+SELECT is(pg_temp.error_of(format('SELECT stream_start(''p63 rights'', ''p63_src'', %s)', a)), '42501 / permission denied for ' || e, a)
+FROM (VALUES ($$query => 'SELECT id, 1 AS secret FROM batch', sink => 'p63_columns'$$, 'table p63_columns'),
+	($$query => 'SELECT id FROM batch WHERE id IN (SELECT secret FROM p63_columns)', sink => 'p63_t'$$, 'table p63_columns'),
+	($$query => 'SELECT p63_secret(id) AS id FROM batch', sink => 'p63_t'$$, 'function p63_secret'),
+	($$query => 'SELECT id FROM batch WHERE id IN (SELECT secret FROM p63_columns)', foreach => 'p63_read'$$, 'table p63_columns'),
+	($$foreach_batch => 'SELECT 1; UPDATE p63_columns SET id = 1 FROM batch'$$, 'table p63_columns')) AS c(a, e);
+SELECT stream_start('p63 rights', 'p63_src', query => 'SELECT id FROM batch WHERE NOT EXISTS (SELECT FROM p63_columns AS c WHERE c.id = batch.id)', sink => 'p63_columns') \g /dev/null
+SELECT pg_temp.done('p63 rights') \g /dev/null
+SELECT stream_drop('p63 rights');
+RESET SESSION AUTHORIZATION;
+SELECT results_eq('SELECT DISTINCT secret FROM p63_columns', ARRAY[7], 'what there are rights for is done');
+
+/*
  * A superuser's query runs nothing of an ordinary role, which might become another thing
  */
 SET SESSION AUTHORIZATION p63_owner;
