@@ -30,6 +30,7 @@
 #include "guc.h"
 #include "jobs/control.h"
 #include "jobs/launch.h"
+#include "jobs/progress.h"
 #include "jobs/sink.h"
 #include "jobs/slots.h"
 #include "jobs/source.h"
@@ -158,6 +159,7 @@ mark_stopped(const ScdcQuery *q)
 	run->ended_at = GetCurrentTimestamp();
 	scdc_run_replace(run);
 	CommandCounterIncrement();
+	scdc_progress_notify("QueryTerminated", q, &run->run_id, -1);
 }
 
 /*

@@ -29,7 +29,6 @@
 #include "storage/procarray.h"
 #include "utils/builtins.h"
 #include "utils/guc.h"
-#include "utils/json.h"
 #include "utils/lsyscache.h"
 #include "utils/memutils.h"
 #include "utils/portal.h"
@@ -87,24 +86,13 @@ set_restoring(void)
 	set_activity(SCDC_JOB_RESTORING, "restoring state");
 }
 
-/* An event for listeners, in a transaction of its own: ids and numbers only. */
+/* An event for listeners, in a transaction of its own. */
 static void
 notify(const char *event, int64 batch_id)
 {
-	StringInfoData s;
-
-	/* whose memory goes with it */
 	StartTransactionCommand();
-	initStringInfo(&s);
-	appendStringInfo(&s, "{\"event\": \"%s\", \"id\": \"%s\", \"runId\": \"%s\", \"name\": ", event,
-					 scdc_uuid_text(&job.query->query_id), scdc_uuid_text(&job.run_id));
-	escape_json(&s, job.query->name);
-	if (batch_id >= 0)
-		appendStringInfo(&s, ", \"batchId\": " INT64_FORMAT, batch_id);
-	appendStringInfo(&s, ", \"timestamp\": \"%s\"}", scdc_progress_time(GetCurrentTimestamp()));
-
 	(void) set_config_option("synchronous_commit", "off", PGC_USERSET, PGC_S_SESSION, GUC_ACTION_LOCAL, true, 0, false);
-	Async_Notify("streamcdc", s.data);
+	scdc_progress_notify(event, job.query, &job.run_id, batch_id);
 	CommitTransactionCommand();
 }
 

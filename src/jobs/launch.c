@@ -23,6 +23,7 @@
 #include "jobs/launch.h"
 #include "jobs/slots.h"
 #include "jobs/job.h"
+#include "jobs/progress.h"
 #include "label.h"
 #include "log/rows.h"
 #include "shmem.h"
@@ -127,13 +128,14 @@ role_problem(Oid role)
 }
 
 static void
-fail_run(ScdcRun *run, const char *problem)
+fail_run(const ScdcQuery *q, ScdcRun *run, const char *problem)
 {
 	run->status = SCDC_RUN_FAILED;
 	run->ended_at = GetCurrentTimestamp();
 	run->sqlstate = "28000";
 	run->error = pstrdup(problem);
 	scdc_run_replace(run);
+	scdc_progress_notify("QueryTerminated", q, &run->run_id, -1);
 }
 
 /* Launches what should run and does not.  True if something should run at all. */
@@ -154,7 +156,7 @@ launch_all(Snapshot snapshot, bool *missing)
 		problem = role_problem(q->owner);
 		if (problem)
 		{
-			fail_run(run, problem);
+			fail_run(q, run, problem);
 			continue;
 		}
 		any = true;

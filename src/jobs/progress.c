@@ -9,6 +9,7 @@
 
 #include <math.h>
 
+#include "commands/async.h"
 #include "utils/builtins.h"
 #include "utils/fmgrprotos.h"
 #include "utils/json.h"
@@ -28,6 +29,22 @@ scdc_progress_time(TimestampTz t)
 		return pstrdup(t == DT_NOEND ? "infinity" : "-infinity");
 	return psprintf("%04d-%02d-%02dT%02d:%02d:%02d.%03dZ", tm.tm_year, tm.tm_mon, tm.tm_mday, tm.tm_hour, tm.tm_min,
 					tm.tm_sec, fsec / 1000);
+}
+
+void
+scdc_progress_notify(const char *event, const ScdcQuery *q, const pg_uuid_t *run_id, int64 batch_id)
+{
+	StringInfoData s;
+
+	initStringInfo(&s);
+	appendStringInfo(&s, "{\"event\": \"%s\", \"id\": \"%s\", \"runId\": \"%s\", \"name\": ", event,
+					 scdc_uuid_text(&q->query_id), scdc_uuid_text(run_id));
+	escape_json(&s, q->name);
+	if (batch_id >= 0)
+		appendStringInfo(&s, ", \"batchId\": " INT64_FORMAT, batch_id);
+	appendStringInfo(&s, ", \"timestamp\": \"%s\"}", scdc_progress_time(GetCurrentTimestamp()));
+	Async_Notify("streamcdc", s.data);
+	pfree(s.data);
 }
 
 static void

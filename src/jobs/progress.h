@@ -47,4 +47,7 @@ extern Jsonb *scdc_progress_record(const ScdcProgressInput *in);
 /* ISO 8601 in UTC with milliseconds, as Spark prints times; in the current context. */
 extern char *scdc_progress_time(TimestampTz t);
 
+/* Sends an event to listeners when the transaction commits: ids and numbers only; batch_id -1: none. */
+extern void scdc_progress_notify(const char *event, const ScdcQuery *query, const pg_uuid_t *run_id, int64 batch_id);
+
 #endif							/* SCDC_PROGRESS_H */

@@ -74,6 +74,10 @@ is(sql($node, "SELECT count(*) FROM stream_queries"), $more + 1, 'what could not
 # after a restart there are fewer workers
 reconfigure($node, "max_worker_processes = 4\n");
 wait_for($node, "count(*) > 0 AND bool_and(last_error ~ 'max_worker_processes') FROM stream_queries WHERE status = 'restarting'", 'without a worker a query waits, and says for what');
+my $waits = sql($node, "SELECT query_name FROM stream_queries WHERE status = 'restarting' LIMIT 1");
+like(sql($node, "LISTEN streamcdc; SELECT stream_stop('$waits')"), qr/"QueryTerminated".*"name": "\Q$waits\E"/, 'stopped, its end is told all the same');
+is(sql($node, "SELECT status FROM stream_queries WHERE query_name = '$waits'"), 'stopped', 'and it waits no more');
+sql($node, "SELECT stream_drop('$waits')");
 reconfigure($node, "max_worker_processes = 24\n");
 wait_for($node, "bool_and(status = 'running') FROM stream_queries", 'with enough of them all run');
 sql($node, "SELECT stream_drop(query_name) FROM stream_queries WHERE query_name <> 'q'");
