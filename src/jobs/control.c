@@ -424,23 +424,28 @@ scdc_control_start(ScdcQuery *q, ScdcStartOptions *start)
 	if (before)
 	{
 		bool		start_given = start->kind != SCDC_START_DEFAULT;
+		bool		running;
 		ScdcOwnerScope scope;
 
 		(void) find_now(q->name, true);
 		check_role(before->owner);
-		if (is_running(before, run_now(before)))
-		{
-			if (!scdc_stop_active_run_on_restart)
-				running_already(before);
-			stop_query(before, scdc_stop_timeout, scdc_stop_timeout > 0 ? scdc_stop_timeout / 2 : DEFAULT_STOP_TIMEOUT);
-		}
+		running = is_running(before, run_now(before));
+		if (running && !scdc_stop_active_run_on_restart)
+			running_already(before);
 		start->kind = SCDC_START_EARLIEST;	/* it goes on from where it was */
 		q->owner = before->owner;
 		scdc_owner_begin(&scope, before->owner);
 		scdc_source_resolve(q, start);
 		scdc_sink_resolve(q);
 		scdc_sink_qualify(q);
-		check_same(before, q);
+		check_same(before, q);	/* or the run would be stopped for nothing */
+		scdc_owner_end(&scope);
+		if (running)
+		{
+			stop_query(before, scdc_stop_timeout, scdc_stop_timeout > 0 ? scdc_stop_timeout / 2 : DEFAULT_STOP_TIMEOUT);
+			before = find_now(q->name, true);	/* its last batch may have added columns */
+		}
+		scdc_owner_begin(&scope, before->owner);
 		check_query(q, true);
 		scdc_owner_end(&scope);
 		if (start_given)

@@ -169,6 +169,15 @@ SELECT pg_temp.done('p63 again') \g /dev/null
 SELECT is(status, 'running', 'without an end it goes on') FROM stream_queries WHERE query_name = 'p63 again';
 SELECT results_eq('SELECT id, name FROM p63_again ORDER BY id', $$VALUES (1, 'a'), (2, 'b'), (3, 'b')$$, 'and has read each version once');
 
+-- what is no other definition of the query leaves its run alone
+SET streamcdc.stop_active_run_on_restart = on;
+CREATE TEMP TABLE p63_run AS SELECT run_id FROM stream_queries WHERE query_name = 'p63 again';
+SELECT matches(pg_temp.error_of($$SELECT stream_start('p63 again', 'p63_src', query => 'SELECT id FROM batch', sink => 'p63_again')$$), '^55000 / query "p63 again" exists with another "query"', 'another query');
+SELECT is(q.run_id, r.run_id, 'does not stop this one') FROM p63_run AS r, stream_queries AS q WHERE query_name = 'p63 again' AND status = 'running';
+SELECT pg_temp.start_again('p63_b', '{}');
+SELECT isnt(q.run_id, r.run_id, 'the same one does') FROM p63_run AS r, stream_queries AS q WHERE query_name = 'p63 again';
+RESET streamcdc.stop_active_run_on_restart;
+
 /*
  * A start after the last version that there can be
  */
