@@ -398,7 +398,8 @@ run_by_interval(int64 start, int *failures)
 	for (;;)
 	{
 		int64		interval = job.query->trigger_interval / 1000;
-		int64		next = next_trigger(start, Max(interval, 1));	/* a batch that takes longer is followed at once */
+		/* from before the batch: one that takes longer is followed at once */
+		int64		next = next_trigger(start, Max(interval, 1));
 		uint64		asked = pg_atomic_read_u64(&slot->asked);
 		ScdcPlan	plan;
 

@@ -69,21 +69,30 @@ row_function(const char *name, Oid *argtype)
 	List	   *names = textToQualifiedNameList(cstring_to_text(name));
 	Oid			jsonb = JSONBOID;
 	Oid			found = LookupFuncName(names, 1, &jsonb, true);
-	FuncCandidateList candidates;
+	FuncCandidateList best = NULL;
+	bool		unique = true;
 
 	if (OidIsValid(found))
 	{
 		*argtype = JSONBOID;
 		return found;
 	}
-	for (candidates = FuncnameGetCandidates(names, 1, NIL, false, false, false, true); candidates;
-		 candidates = candidates->next)
+	for (FuncCandidateList c = FuncnameGetCandidates(names, 1, NIL, false, false, false, true); c; c = c->next)
 	{
-		if (get_typtype(candidates->args[0]) == TYPTYPE_COMPOSITE)
-		{
-			*argtype = candidates->args[0];
-			return candidates->oid;
-		}
+		if (get_typtype(c->args[0]) != TYPTYPE_COMPOSITE || (best && best->pathpos < c->pathpos))
+			continue;
+		unique = best == NULL || c->pathpos < best->pathpos;
+		best = c;
+	}
+	if (!unique)
+		ereport(ERROR,
+				(errcode(ERRCODE_AMBIGUOUS_FUNCTION),
+				 errmsg("function %s is not unique", name),
+				 errdetail("More than one function of that name takes a composite type.")));
+	if (best)
+	{
+		*argtype = best->args[0];
+		return best->oid;
 	}
 	ereport(ERROR,
 			(errcode(ERRCODE_UNDEFINED_FUNCTION),

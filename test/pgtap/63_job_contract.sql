@@ -236,6 +236,22 @@ SELECT stream_resume('p63 each') \g /dev/null
 SELECT matches(pg_temp.error_of($$SELECT stream_await_termination('p63 each', '60 s')$$), 'P0001 / query "p63 each" has failed: closed: <NULL>', 'unless close is the first to fail');
 
 /*
+ * foreach is one function: the first of the search_path
+ */
+CREATE TYPE p63_one AS (id int);
+CREATE TYPE p63_two AS (id int);
+CREATE TABLE p63_called (who text);
+CREATE FUNCTION p63_a.p63_over(x p63_one) RETURNS void LANGUAGE sql AS $$ INSERT INTO public.p63_called VALUES ('a one') $$;
+CREATE FUNCTION p63_b.p63_over(x p63_two) RETURNS void LANGUAGE sql AS $$ INSERT INTO public.p63_called VALUES ('b two') $$;
+SET search_path = p63_b, p63_a, public;
+SELECT stream_start('p63 over', 'p63_src', foreach => 'p63_over', trigger => 'availableNow', options => '{"startingVersion": 1, "endingVersion": 1}') \g /dev/null
+RESET search_path;
+SELECT stream_await_termination('p63 over', '60 s') \g /dev/null
+SELECT results_eq('TABLE p63_called', ARRAY['b two'], 'of two schemas');
+CREATE FUNCTION p63_b.p63_over(x p63_one) RETURNS void LANGUAGE sql AS '';
+SELECT is(pg_temp.error_of($$SELECT stream_start('p63 over', 'p63_src', foreach => 'p63_b.p63_over')$$), '42725 / function p63_b.p63_over is not unique / More than one function of that name takes a composite type.', 'but not of one');
+
+/*
  * An interval: between two batches the query waits; one that takes longer is followed at once
  */
 CREATE PROCEDURE pg_temp.wait_until(condition text)
