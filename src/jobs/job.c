@@ -26,6 +26,7 @@
 #include "storage/ipc.h"
 #include "storage/lmgr.h"
 #include "storage/lock.h"
+#include "storage/proc.h"
 #include "storage/procarray.h"
 #include "utils/builtins.h"
 #include "utils/guc.h"
@@ -58,6 +59,9 @@ PGDLLEXPORT void scdc_job_main(Datum arg);
 #define LOOK_MAX		80
 #define IDLE_INTERVAL	10000	/* ms between two events that say so */
 #define CAPTURE_WAIT	30000	/* ms */
+#define END_MARGIN		USECS_PER_SEC	/* by which the clock has to have passed the end of a query's range */
+#define END_WAIT		1000	/* ms for which capture is waited for there, at a time */
+#define CLOCK_INTERVAL	3600000 /* ms after which the clock is looked at again: it may have been set */
 #define KEPT_PIECE		(32 * 1024 * 1024) /* bytes; larger pieces of memory are handed back at once */
 
 static ScdcJobSlot *slot = NULL;
@@ -288,6 +292,61 @@ wait_for_capture(void)
 	CommitTransactionCommand();
 }
 
+/*
+ * ms until a range that ends with a time is over for sure; -1: it does not, or
+ * nothing has to be waited for.
+ */
+static long
+until_end(void)
+{
+	if (job.complete || job.query->stream_id == 0 || job.query->end_timestamp == DT_NOEND)
+		return -1;
+	return TimestampDifferenceMilliseconds(GetCurrentTimestamp(), job.query->end_timestamp + END_MARGIN);
+}
+
+/* Where WAL ends when all have written their commits who have taken the time of them by now. */
+static XLogRecPtr
+wal_of_past_commits(void)
+{
+	VirtualTransactionId *committing;
+	int			n;
+
+	/* between the two a session is as checkpoints must not meet it */
+	committing = GetVirtualXIDsDelayingChkpt(&n, DELAY_CHKPT_START);
+	while (n > 0 && HaveVirtualXIDsDelayingChkpt(committing, n, DELAY_CHKPT_START))
+		(void) nap(LOOK_MIN);
+	pfree(committing);
+	return scdc_wal_target();
+}
+
+/*
+ * A version's timestamp is the time of its commit, or later.  So when the
+ * clock has passed the last one of the query's range, and all that was
+ * committed by then is captured, nothing can come into the range any more.
+ * (COMMIT PREPARED takes the time a moment before it is seen to commit; hence
+ * the margin.)  What a subscription applies later on, under the time that it
+ * had elsewhere, is not waited for.
+ *
+ * Called when there is nothing to do; should it be looked once more, at once?
+ */
+static bool
+look_at_end(void)
+{
+	static XLogRecPtr target = InvalidXLogRecPtr;
+	ScdcWaitResult result;
+	char	   *reason;
+
+	if (until_end() != 0)
+		return false;
+	if (XLogRecPtrIsInvalid(target))
+		target = wal_of_past_commits();
+	StartTransactionCommand();
+	result = scdc_wait_captured(target, END_WAIT, &reason);
+	CommitTransactionCommand();
+	job.complete = result == SCDC_WAIT_DONE;
+	return result != SCDC_WAIT_STALLED; /* if it is, all are woken when it goes on */
+}
+
 /* Trigger "once": one batch, whatever its size, or the one that was not finished. */
 static void
 run_once(void)
@@ -341,9 +400,12 @@ nap_idle(bool expect_event, bool had_batch, uint64 asked)
 {
 	static long poll = POLL_INTERVAL;
 	static long distance = LOOK_MIN;
+	long		end = until_end();
 	long		timeout = expect_event ? IDLE_INTERVAL : -1;
 	int64		until;
 
+	if (end > 0)
+		timeout = Min(end, expect_event ? IDLE_INTERVAL : CLOCK_INTERVAL);
 	if (job.query->stream_id != 0)
 	{
 		(void) nap(timeout);
@@ -431,6 +493,8 @@ run_by_interval(int64 start, int *failures)
 				notify("QueryIdle", -1);
 				idle_since = 0;
 			}
+			if (look_at_end())
+				continue;
 		}
 		if (job.query->trigger_interval > 0)
 		{

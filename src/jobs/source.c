@@ -204,10 +204,10 @@ scdc_source_latest(ScdcSource *source)
 }
 
 char *
-scdc_source_next(ScdcSource *source, const char *after, const char *upto, bool limited, bool *ended)
+scdc_source_next(ScdcSource *source, const char *after, const char *upto, bool limited, bool complete, bool *ended)
 {
 	*ended = false;
-	return source->tracked ? scdc_tracked_next(source, after, upto, limited, ended) :
+	return source->tracked ? scdc_tracked_next(source, after, upto, limited, complete, ended) :
 		scdc_registered_next(source, after, upto, limited, ended);
 }
 

@@ -315,7 +315,7 @@ columns_changed(const ScdcQuery *q, int64 version, const char *why)
 }
 
 char *
-scdc_tracked_next(ScdcSource *s, const char *after, const char *upto, bool limited, bool *ended)
+scdc_tracked_next(ScdcSource *s, const char *after, const char *upto, bool limited, bool complete, bool *ended)
 {
 	const ScdcQuery *q = s->query;
 	ScdcStream *stream = s->target->stream;
@@ -352,8 +352,9 @@ scdc_tracked_next(ScdcSource *s, const char *after, const char *upto, bool limit
 		bool		found = scdc_changelog_version_at(q->stream_id, q->end_timestamp, s->snapshot, &version);
 
 		to = Min(to, found ? version : from);
-		/* nothing newer can get a timestamp in the range once a newer one is there */
-		*ended = has_newest && newest.last_timestamp > q->end_timestamp && from >= to;
+		/* nothing newer can get a timestamp in the range once the last one is there; what was given up may have lost some */
+		*ended = from >= to && ((has_newest && newest.last_timestamp >= q->end_timestamp) ||
+								(complete && !scdc_stream_given_up(stream)));
 	}
 	if (*ended || from >= to || !has_newest || from >= newest.last_version)
 	{

@@ -93,6 +93,33 @@ SELECT ok(bool_and(stream_await_termination(q, '60 s')), 'all end') FROM unnest(
 SELECT is((SELECT string_agg(id::text, ' ' ORDER BY id) FROM p62_read WHERE query = q), ids, q)
 FROM (VALUES ('p62 from', '2 3'), ('p62 after', '3'), ('p62 to', '2'), ('p62 table from', '2 3'), ('p62 table', '1 2 3')) AS w(q, ids);
 SELECT is(start_version, 2::bigint, 'the version that it starts with') FROM stream_queries WHERE query_name = 'p62 from';
+-- an end in time comes by itself, whether or not anything was committed after it, or ever
+CREATE TABLE p62_never (id int PRIMARY KEY);
+SELECT stream_track('p62_never');
+SELECT format('SELECT stream_start(%1$L, %2$L, sink => %1$L, trigger => %3$L, options => %4$L)', q, source, t,
+	json_build_object('startingTimestamp', :'second', 'endingTimestamp', clock_timestamp(), 'maxVersionsPerTrigger', 1, 'deduplicationMode', 'netChanges'))
+FROM (VALUES ('p62_over', 'p62_facts', '0 seconds'), ('p62_over_hourly', 'p62_facts', '1 hour'), ('p62_over_never', 'p62_never', '0 seconds')) AS w(q, source, t) \gexec
+SELECT ok(bool_and(stream_await_termination(query_name, '60 s')), 'queries end when their time is over') FROM stream_queries WHERE query_name ~ '^p62_over' AND trigger <> '1 hour';
+SELECT results_eq('SELECT id FROM p62_over ORDER BY id', ARRAY[2, 3], 'with all that was committed by then');
+SELECT is_empty('TABLE p62_over_never', 'or with nothing');
+SELECT is(status, 'running', 'but not between triggers') FROM stream_queries WHERE query_name = 'p62_over_hourly';
+
+-- and not before: what is committed while the time comes is read as stream_changes reads it
+SELECT set_config('p62.soon', (clock_timestamp() + '2 s')::text, false) AS soon \gset
+SELECT stream_start('p62_soon', 'p62_never', sink => 'p62_soon', options => jsonb_build_object('startingTimestamp', '2000-01-01', 'endingTimestamp', :'soon')) \g /dev/null
+DO $$
+DECLARE
+	n int := 0;
+BEGIN
+	WHILE n = 0 OR clock_timestamp() <= current_setting('p62.soon')::timestamptz LOOP
+		n := n + 1;
+		INSERT INTO p62_never VALUES (n);
+		COMMIT;
+	END LOOP;
+END $$;
+SELECT ok(stream_await_termination('p62_soon', '60 s'), 'one that waits for its time ends, too');
+SELECT set_eq('SELECT id, _commit_version FROM p62_soon', format($$SELECT (row_data ->> 'id')::int, _commit_version FROM stream_changes('p62_never', starting_timestamp => '2000-01-01', ending_timestamp => %L)$$, :'soon'),
+			  'with all that was committed by then');
 -- a start that is yet to come
 SELECT stream_start('p62 future', 'p62_facts', options => '{"startingTimestamp": "infinity"}', sink => 'p62_future') \g /dev/null
 INSERT INTO p62_facts VALUES (4, 'e');
