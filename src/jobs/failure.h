@@ -15,7 +15,7 @@
  */
 extern void scdc_stop(int sqlerrcode, const char *message, const char *detail, const char *hint) pg_attribute_noreturn();
 
-/* The error that is raised next is of that kind. */
+/* The error that is raised next, or again, is of that kind. */
 extern void scdc_stop_is_next(void);
 
 /* Raises an error that ends the worker, and says nothing about the query: it is not this worker's any more. */

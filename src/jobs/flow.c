@@ -26,7 +26,6 @@
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
 
-#include "jobs/failure.h"
 #include "jobs/flow.h"
 #include "jobs/generation.h"
 #include "jobs/order.h"
@@ -678,7 +677,6 @@ take_row(ScdcFlow *f, const ScdcWorkRow *row)
 static void
 no_time_error(bool isnull)
 {
-	scdc_stop_is_next();
 	ereport(ERROR,
 			(errcode(ERRCODE_DATA_CORRUPTED),
 			 isnull ? errmsg("_commit_timestamp is null in the change log") :

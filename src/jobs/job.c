@@ -520,6 +520,13 @@ backoff(int failures)
 	return Min((long) BACKOFF_MIN << Min(failures - 1, 20), BACKOFF_MAX);
 }
 
+/* Would it be the same each time?  Only a damaged state is made anew; a log stays damaged, or as it must not be. */
+static bool
+is_lasting(const ErrorData *e)
+{
+	return scdc_was_stop() || (e->sqlerrcode == ERRCODE_DATA_CORRUPTED && !job.state_broken);
+}
+
 /*
  * After an error: gives up, or waits for a while.  A batch that failed leaves
  * nothing behind but what the next try writes again; the state is looked at
@@ -546,7 +553,7 @@ recover(ErrorData *e, int *failures)
 	if (asked_to_stop())
 		leave(SCDC_RUN_STOPPED, NULL, NULL);
 	(*failures)++;
-	if (scdc_was_stop() || *failures > scdc_max_restarts)
+	if (is_lasting(e) || *failures > scdc_max_restarts)
 		leave(SCDC_RUN_FAILED, unpack_sql_state(e->sqlerrcode),
 			  e->detail ? psprintf("%s (%s)", e->message, e->detail) : e->message);
 

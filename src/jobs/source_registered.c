@@ -48,7 +48,16 @@ check_relation(const ScdcRegistration *registration, ScdcRegisteredSchema *schem
 	rel = relation_open(relid, AccessShareLock);
 	desc = CreateTupleDescCopy(RelationGetDescr(rel));
 	relation_close(rel, NoLock);
-	scdc_registration_check(registration, desc, get_rel_name(relid), schema);
+	PG_TRY();
+	{
+		scdc_registration_check(registration, desc, get_rel_name(relid), schema);
+	}
+	PG_CATCH();
+	{
+		scdc_stop_is_next();
+		PG_RE_THROW();
+	}
+	PG_END_TRY();
 	return desc;
 }
 

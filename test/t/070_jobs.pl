@@ -568,9 +568,44 @@ sql($node, "SELECT stream_start('one', 'first', sink => 'second', sink_mode => '
 sql($node, "INSERT INTO first VALUES (1, 'a'), (2, 'b'); UPDATE first SET v = 'c' WHERE id = 1; DELETE FROM first WHERE id = 2");
 all_done('one', 'two');
 is(sql($node, 'TABLE third'), '1|c', 'the sink of a query is the source of another');
+# whatever the next try would meet again stops a query at once
+$node->append_conf('postgresql.conf', 'streamcdc.max_restarts = 1000');
+$node->reload;
 sql($node, "TRUNCATE first; INSERT INTO first VALUES (3, 'd')");
 query_is('one', 'failed', 'a gap stops a query', error => 'gap');
 fails_with($node, "SELECT stream_await_termination('one')", '55000', qr/query "one" has failed: /, 'with 55000');
+
+sql($node, <<'SQL');
+CREATE TABLE odd (id int PRIMARY KEY, v text);
+SELECT stream_track('odd');
+CREATE TABLE odd_log (id int, _change_type text, _commit_version bigint, _commit_timestamp timestamptz);
+SELECT stream_register_changelog('odd_log', false, true, false, '{id}');
+CREATE TABLE odd_seen (query text, id int);
+SELECT stream_start('odd ' || n, CASE WHEN n < 3 THEN 'odd' ELSE 'odd_log' END, options => '{"deduplicationMode": "netChanges"}',
+	foreach_batch => format('INSERT INTO odd_seen SELECT %L, id FROM batch', n)) FROM generate_series(1, 4) AS n;
+SELECT stream_stop('odd 1');
+SQL
+all_done('odd 2', 'odd 3', 'odd 4');
+sql($node, "INSERT INTO odd VALUES (1, 'a'); ALTER TABLE odd ALTER v TYPE date USING NULL; SELECT stream_sync('60 s'); SELECT stream_resume('odd 1')");
+query_is('odd 1', 'failed', 'a value that cannot be cast', error => 'column "v" was of type text before version');
+query_is('odd 2', 'failed', 'the same while it runs', error => 'columns of source table "odd" have changed');
+sql($node, "SELECT stream_resume('odd 2')");
+query_is('odd 2', 'failed', 'and is resumed', error => 'column "v" ');
+sql($node, "SELECT stream_drop('odd 1'); SELECT stream_drop('odd 2'); SELECT stream_start('odd 1', 'odd', sink => 'odd_sink', options => '{\"startingVersion\": \"latest\", \"deduplicationMode\": \"netChanges\"}')");
+all_done('odd 1');
+sql($node, "ALTER TABLE odd DROP CONSTRAINT odd_pkey; UPDATE odd SET v = '2020-01-01'");
+query_is('odd 1', 'failed', 'an identity that is lost', error => 'has no row identity in version');
+sql($node, "INSERT INTO odd_log VALUES (1, 'insert', NULL, '2020-01-01'), (2, 'insert', 1, '2020-01-01')");
+query_is('odd 3', 'failed', 'a version that is NULL', error => '_commit_version is null');
+sql($node, "DELETE FROM odd_log WHERE _commit_version IS NULL; SELECT stream_resume('odd 3')");
+all_done('odd 3');
+sql($node, "INSERT INTO odd_log VALUES (1, 'upsert', 2, '2020-01-02')");
+query_is('odd 3', 'failed', 'a change type that there is not', error => 'unexpected change type "upsert"');
+sql($node, "DELETE FROM odd_log WHERE _change_type = 'upsert'; SELECT stream_resume('odd 4')");
+all_done('odd 4');
+sql($node, 'ALTER TABLE odd_log DROP _commit_timestamp');
+query_is('odd 4', 'failed', 'a change log that is none any more', error => '_commit_timestamp');
+sql($node, "SELECT stream_drop(query_name) FROM stream_queries WHERE query_name LIKE 'odd%'");
 
 # ---- idle queries again ----
 
