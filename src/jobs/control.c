@@ -359,9 +359,7 @@ begin_run(const ScdcQuery *q, ScdcRun *before)
 
 /*
  * With streamcdc.queries locked, so that nobody else is starting it: a worker
- * beside a run that is none has ended or was begun by what was rolled back,
- * and is about to leave.  Only one that this transaction has begun itself, and
- * rolled back to a savepoint, stays until that ends.
+ * beside a run that is none has ended, and is about to leave.
  */
 static bool
 is_running(const ScdcQuery *q, const ScdcRun *run)
@@ -371,8 +369,7 @@ is_running(const ScdcQuery *q, const ScdcRun *run)
 
 	if (run && run->status == SCDC_RUN_RUNNING)
 		return true;
-	while ((slot = scdc_slot_find(MyDatabaseId, &q->query_id)) != NULL &&
-		   !TransactionIdIsCurrentTransactionId(slot->starter) && wait_a_moment(slot, deadline))
+	while ((slot = scdc_slot_find(MyDatabaseId, &q->query_id)) != NULL && wait_a_moment(slot, deadline))
 		;
 	ConditionVariableCancelSleep();
 	return slot != NULL;

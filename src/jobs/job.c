@@ -24,7 +24,6 @@
 #include "pgstat.h"
 #include "postmaster/interrupt.h"
 #include "storage/ipc.h"
-#include "storage/lmgr.h"
 #include "storage/lock.h"
 #include "storage/proc.h"
 #include "storage/procarray.h"
@@ -60,6 +59,7 @@ PGDLLEXPORT void scdc_job_main(Datum arg);
 #define IDLE_INTERVAL	10000	/* ms between two events that say so */
 #define CAPTURE_WAIT	30000	/* ms */
 #define END_MARGIN		USECS_PER_SEC	/* by which the clock has to have passed the end of a query's range */
+#define STARTER_INTERVAL	1000	/* ms, where the session that has started us may not tell that it is done */
 #define END_WAIT		1000	/* ms for which capture is waited for there, at a time */
 #define CLOCK_INTERVAL	3600000 /* ms after which the clock is looked at again: it may have been set */
 #define KEPT_PIECE		(32 * 1024 * 1024) /* bytes; larger pieces of memory are handed back at once */
@@ -613,7 +613,26 @@ job_loop(void)
  * ---------------------------------------------------------------------
  */
 
-/* Waits for the end of stream_start's transaction; then the query is there, or it never will be. */
+/*
+ * Waits for the end of stream_start's transaction; then the query is there, or
+ * it never will be.  False if it is known to have been rolled back.  Its
+ * session wakes us; one that commits what was prepared does not.
+ */
+static bool
+wait_for_starter(void)
+{
+	while (TransactionIdIsValid(slot->starter) && TransactionIdIsInProgress(slot->starter))
+	{
+		if (asked_to_stop())
+			return false;
+		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, STARTER_INTERVAL, PG_WAIT_EXTENSION);
+		ResetLatch(MyLatch);
+		(void) scdc_worker_check();
+	}
+	return true;
+}
+
+/* The query as it was started; false if it is not there, or not to be run by us. */
 static bool
 load_query(const ScdcJobTask *task)
 {
@@ -621,8 +640,6 @@ load_query(const ScdcJobTask *task)
 	Snapshot	snapshot;
 
 	StartTransactionCommand();
-	if (TransactionIdIsValid(slot->starter) && TransactionIdIsInProgress(slot->starter))
-		XactLockTableWait(slot->starter, NULL, NULL, XLTW_None);
 	PushActiveSnapshot(GetTransactionSnapshot());
 	snapshot = RegisterSnapshot(GetLatestSnapshot());
 	old = MemoryContextSwitchTo(job.context);
@@ -673,7 +690,7 @@ scdc_job_main(Datum arg)
 	keep_freed_memory();
 	job.context = AllocSetContextCreate(TopMemoryContext, "streamcdc job", ALLOCSET_DEFAULT_SIZES);
 	job.run_id = task.run_id;
-	if (!load_query(&task))
+	if (!wait_for_starter() || !load_query(&task))
 	{
 		leaving = true;
 		proc_exit(0);

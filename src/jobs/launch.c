@@ -15,6 +15,7 @@
 #include "postmaster/bgworker.h"
 #include "storage/ipc.h"
 #include "storage/lmgr.h"
+#include "utils/memutils.h"
 #include "utils/snapmgr.h"
 #include "utils/syscache.h"
 #include "utils/timestamp.h"
@@ -32,6 +33,80 @@ PGDLLEXPORT void scdc_starter_main(Datum arg);
 
 /* What could not be started is tried again after this long (ms). */
 #define RETRY_INTERVAL	5000
+
+/* ---- what a transaction has started ---- */
+
+typedef struct Started
+{
+	ScdcJobSlot *slot;
+	pg_uuid_t	run_id;
+	SubTransactionId by;
+} Started;
+
+static List *started = NIL;		/* of Started *, in TopMemoryContext */
+
+/* The transaction has ended, or it is prepared and its workers find out for themselves. */
+static void
+at_transaction_end(XactEvent event, void *arg)
+{
+	ListCell   *lc;
+
+	if (event != XACT_EVENT_COMMIT && event != XACT_EVENT_ABORT && event != XACT_EVENT_PREPARE)
+		return;
+	foreach(lc, started)
+	{
+		Started    *s = lfirst(lc);
+
+		if (event == XACT_EVENT_ABORT)
+			scdc_slot_take_back(s->slot, &s->run_id);
+		else
+			scdc_slot_wake(s->slot);
+	}
+	list_free_deep(started);
+	started = NIL;
+}
+
+static void
+at_subtransaction_end(SubXactEvent event, SubTransactionId mine, SubTransactionId parent, void *arg)
+{
+	ListCell   *lc;
+
+	foreach(lc, started)
+	{
+		Started    *s = lfirst(lc);
+
+		if (s->by != mine)
+			continue;
+		if (event == SUBXACT_EVENT_COMMIT_SUB)
+			s->by = parent;
+		else if (event == SUBXACT_EVENT_ABORT_SUB)
+		{
+			scdc_slot_take_back(s->slot, &s->run_id);
+			started = foreach_delete_current(started, lc);
+			pfree(s);
+		}
+	}
+}
+
+static void
+note_started(ScdcJobSlot *slot, const pg_uuid_t *run_id)
+{
+	static bool registered = false;
+	MemoryContext old = MemoryContextSwitchTo(TopMemoryContext);
+	Started    *s = palloc(sizeof(Started));
+
+	if (!registered)
+	{
+		RegisterXactCallback(at_transaction_end, NULL);
+		RegisterSubXactCallback(at_subtransaction_end, NULL);
+	}
+	registered = true;
+	s->slot = slot;
+	s->run_id = *run_id;
+	s->by = GetCurrentSubTransactionId();
+	started = lappend(started, s);
+	MemoryContextSwitchTo(old);
+}
 
 ScdcLaunch
 scdc_job_launch(const ScdcQuery *q, const pg_uuid_t *run_id, TransactionId starter)
@@ -60,6 +135,8 @@ scdc_job_launch(const ScdcQuery *q, const pg_uuid_t *run_id, TransactionId start
 		scdc_slot_free(slot);
 		return SCDC_LAUNCH_NO_WORKER;
 	}
+	if (TransactionIdIsValid(starter))
+		note_started(slot, run_id);
 	return SCDC_LAUNCH_OK;
 }
 

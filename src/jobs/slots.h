@@ -41,7 +41,7 @@ typedef struct ScdcJobSlot
 	/* written under the LWLock of shmem.h */
 	ScdcSlotPhase phase;
 	Oid			dboid;
-	pg_uuid_t	query_id;
+	pg_uuid_t	query_id;		/* zero: nobody's any more */
 	pg_uuid_t	run_id;
 	int			pid;			/* 0 before the worker runs */
 	Latch	   *latch;
@@ -76,6 +76,9 @@ extern void scdc_slots_init(bool found);	/* at start-up, under AddinShmemInitLoc
 extern ScdcJobSlot *scdc_slot_take(Oid dboid, const pg_uuid_t *query_id, const pg_uuid_t *run_id, TransactionId starter,
 								   bool *running);
 extern void scdc_slot_free(ScdcJobSlot *slot);
+
+/* Takes the slot away from its query; a worker that has begun to wait for the starter leaves. */
+extern void scdc_slot_take_back(ScdcJobSlot *slot, const pg_uuid_t *run_id);
 
 /* The slot of a query; NULL if it has none. */
 extern ScdcJobSlot *scdc_slot_find(Oid dboid, const pg_uuid_t *query_id);

@@ -180,6 +180,53 @@ SELECT stream_start('again', 'again_src', sink => 'again_sink'); SELECT stream_s
 sql($node, "BEGIN; SELECT stream_resume('again'); ROLLBACK; SELECT stream_resume('again'); SELECT stream_stop('again')") for 1 .. 10;
 query_is('again', 'stopped', 'the worker of a start that was rolled back is in nobody\'s way');
 
+# savepoints: a start that is taken back leaves nothing that the rest of the transaction would stumble over
+my $taken_back = workers();
+sql($node, <<'SQL');
+BEGIN;
+SAVEPOINT a;
+SELECT stream_resume('again');
+ROLLBACK TO a;
+SELECT stream_stop('again');
+SELECT stream_resume('again');
+SAVEPOINT b;
+SELECT stream_start('again 2', 'again_src', sink => 'again_sink');
+RELEASE b;
+ROLLBACK TO a;
+SELECT stream_start('again', 'again_src', sink => 'again_sink');
+SELECT stream_start('again 2', 'again_src', sink => 'again_sink');
+SAVEPOINT c;
+SELECT stream_start('again 3', 'again_src', sink => 'again_sink');
+ROLLBACK TO c;
+DO $$ BEGIN PERFORM stream_start('again 3', 'again_src', sink => 'again_sink'); RAISE 'back'; EXCEPTION WHEN OTHERS THEN END $$;
+COMMIT;
+INSERT INTO again_src VALUES (1);
+SQL
+all_done('again', 'again 2');
+is(sql($node, 'SELECT count(*) FROM again_sink'), 2, 'what was started again runs, once');
+wait_for($node, "$taken_back + 2 = (SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'streamcdc job')", 'and nothing else does');
+is(sql($node, "SELECT count(*) FROM stream_queries WHERE query_name = 'again 3'"), 0, 'what was taken back is not there');
+sql($node, <<'SQL');
+BEGIN;
+SAVEPOINT a;
+SELECT stream_drop('again');
+ROLLBACK TO a;
+SELECT stream_resume('again');
+ROLLBACK TO a;
+SELECT stream_drop('again');
+SELECT stream_start('again', 'again_src', sink => 'again_sink');
+COMMIT;
+SQL
+all_done('again');
+is(sql($node, 'SELECT count(*) FROM again_sink'), 3, 'dropped and started in one transaction');
+sql($node, "SELECT stream_drop('again'); SELECT stream_drop('again 2')");
+
+# the same with a table that is tracked
+sql($node, 'CREATE TABLE again_tracked (id int PRIMARY KEY); INSERT INTO again_tracked VALUES (1)');
+sql($node, "BEGIN; SAVEPOINT a; SELECT stream_track('again_tracked'); ROLLBACK TO a; SELECT stream_track('again_tracked'); SAVEPOINT b; SELECT stream_untrack('again_tracked'); ROLLBACK TO b; COMMIT");
+sync($node);
+is(sql($node, q{SELECT _commit_version || _change_type FROM stream_changes('again_tracked')}), '0insert', 'tracked in the second try');
+
 # ---- columns of the source ----
 
 sql($node, <<'SQL');
