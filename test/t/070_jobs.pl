@@ -603,6 +603,30 @@ for my $query ('kept raw', 'kept state')
 }
 sql($node, "SELECT stream_drop(query_name) FROM stream_queries WHERE query_name LIKE 'kept%'");
 
+# rows of a change log that are wide where they are read, not where they are stored: not many at a time
+sql($node, <<'SQL');
+CREATE TABLE narrow (id int, _change_type text, _commit_version bigint, _commit_timestamp timestamptz);
+CREATE VIEW wide AS SELECT id, repeat(chr(97 + id % 26), 250000) AS v, _change_type, _commit_version, _commit_timestamp FROM narrow;
+SELECT stream_register_changelog('wide', false, false, false);
+CREATE TABLE wide_seen (id int, bytes int);
+SELECT stream_start('wide', 'wide', foreach_batch => 'INSERT INTO wide_seen SELECT id, length(v) FROM batch', query => 'SELECT id, v FROM batch');
+INSERT INTO narrow VALUES (0, 'insert', 0, '2020-01-01');
+SQL
+all_done('wide');
+
+sub peak_of
+{
+	my ($query) = @_;
+	return slurp_file('/proc/' . pid_of($query) . '/status') =~ /^VmHWM:\s+(\d+) kB/m ? $1 / 1024 : die 'no peak';
+}
+
+my $before_wide = peak_of('wide');
+sql($node, "INSERT INTO narrow SELECT i, 'insert', i, '2020-01-02' FROM generate_series(1, 1000) AS i");
+all_done('wide');
+is(sql($node, 'SELECT count(*), sum(bytes) FROM wide_seen'), '1001|250250000', 'wide rows');
+cmp_ok(peak_of('wide') - $before_wide, '<', 150, 'one at a time');
+sql($node, "SELECT stream_drop('wide')");
+
 # one that dies each time it tries
 sql($node, "SELECT stream_start('mortal', 'src', foreach_batch => 'SELECT pg_terminate_backend(pg_backend_pid())')");
 query_is('mortal', 'failed', 'a worker that dies again and again', error => 'has died too often');
