@@ -511,11 +511,13 @@ static void
 raise_failure(const ScdcQuery *q, const ScdcRun *run)
 {
 	const char *s = run->sqlstate ? run->sqlstate : "XX000";
+	const char *detail = run->detail ? psprintf("%s\n", run->detail) : "";
 
 	ereport(ERROR,
 			(errcode(MAKE_SQLSTATE(s[0], s[1], s[2], s[3], s[4])),
 			 errmsg("query \"%s\" has failed: %s", q->name, run->error ? run->error : ""),
-			 errdetail("Error condition: STREAM_FAILED."),
+			 errdetail("%sError condition: STREAM_FAILED.", detail),
+			 run->hint ? errhint("%s", run->hint) :
 			 errhint("SELECT stream_resume(%s); tries again.", quote_literal_cstr(q->name))));
 }
 

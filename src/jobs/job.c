@@ -17,6 +17,7 @@
 #include "commands/async.h"
 #include "commands/prepare.h"
 #include "commands/sequence.h"
+#include "mb/pg_wchar.h"
 #include "miscadmin.h"
 #include "catalog/namespace.h"
 #include "catalog/pg_class.h"
@@ -127,9 +128,15 @@ at_exit(int code, Datum arg)
 	slot = NULL;
 }
 
-/* Changes the row of our run, unless it is not ours any more. */
+static char *
+copy_or_null(const char *text)
+{
+	return text ? pstrdup(text) : NULL;
+}
+
+/* Changes the row of our run, unless it is not ours any more.  e: the error that it ended with, or NULL. */
 static void
-change_run(char status, int attempts, const char *sqlstate, const char *error)
+change_run(char status, int attempts, const ErrorData *e)
 {
 	Snapshot	snapshot;
 	ScdcRun    *run;
@@ -143,8 +150,10 @@ change_run(char status, int attempts, const char *sqlstate, const char *error)
 		run->status = status;
 		run->attempts = attempts;
 		run->ended_at = status == SCDC_RUN_RUNNING ? 0 : GetCurrentTimestamp();
-		run->sqlstate = sqlstate ? pstrdup(sqlstate) : NULL;
-		run->error = error ? pstrdup(error) : NULL;
+		run->sqlstate = e ? pstrdup(unpack_sql_state(e->sqlerrcode)) : NULL;
+		run->error = e ? copy_or_null(e->message) : NULL;
+		run->detail = e ? copy_or_null(e->detail) : NULL;
+		run->hint = e ? copy_or_null(e->hint) : NULL;
 		scdc_run_replace(run);
 	}
 	UnregisterSnapshot(snapshot);
@@ -154,9 +163,9 @@ change_run(char status, int attempts, const char *sqlstate, const char *error)
 
 /* Records how the run ended. */
 static void
-end_run(char status, const char *sqlstate, const char *error)
+end_run(char status, const ErrorData *e)
 {
-	change_run(status, 0, sqlstate, error);
+	change_run(status, 0, e);
 	notify("QueryTerminated", -1);
 }
 
@@ -169,21 +178,21 @@ static void
 note_beginning(void)
 {
 	attempts++;
-	change_run(SCDC_RUN_RUNNING, attempts, NULL, NULL);
+	change_run(SCDC_RUN_RUNNING, attempts, NULL);
 }
 
 static void
 note_success(void)
 {
 	if (attempts > 0)
-		change_run(SCDC_RUN_RUNNING, 0, NULL, NULL);
+		change_run(SCDC_RUN_RUNNING, 0, NULL);
 	attempts = 0;
 }
 
 static void
-leave(char status, const char *sqlstate, const char *error)
+leave(char status, const ErrorData *e)
 {
-	end_run(status, sqlstate, error);
+	end_run(status, e);
 	leaving = true;
 	proc_exit(0);
 }
@@ -205,7 +214,7 @@ check(void)
 {
 	(void) scdc_worker_check();
 	if (asked_to_stop())
-		leave(SCDC_RUN_STOPPED, NULL, NULL);
+		leave(SCDC_RUN_STOPPED, NULL);
 }
 
 /* Sleeps until woken, or so long (ms; -1: no limit).  Was it woken? */
@@ -355,7 +364,7 @@ run_once(void)
 	scdc_batch_restore(&job, set_restoring);
 	if (scdc_batch_plan(&job, false, false) == SCDC_PLAN_BATCH)
 		run_batch();
-	leave(SCDC_RUN_FINISHED, NULL, NULL);
+	leave(SCDC_RUN_FINISHED, NULL);
 }
 
 static void
@@ -378,7 +387,7 @@ run_available(int *failures)
 		check();
 		scdc_batch_restore(&job, set_restoring);
 	}
-	leave(SCDC_RUN_FINISHED, NULL, NULL);
+	leave(SCDC_RUN_FINISHED, NULL);
 }
 
 /* The next time at which an interval trigger (ms) fires: a multiple of the interval after the start. */
@@ -470,7 +479,7 @@ run_by_interval(int64 start, int *failures)
 		scdc_batch_restore(&job, set_restoring);
 		plan = scdc_batch_plan(&job, true, true);
 		if (plan == SCDC_PLAN_ENDED)
-			leave(SCDC_RUN_FINISHED, NULL, NULL);
+			leave(SCDC_RUN_FINISHED, NULL);
 		if (plan == SCDC_PLAN_BATCH)
 		{
 			run_batch();
@@ -520,6 +529,15 @@ backoff(int failures)
 	return Min((long) BACKOFF_MIN << Min(failures - 1, 20), BACKOFF_MAX);
 }
 
+/* Copies what there is room for, up to a whole character. */
+static void
+cut(char *to, const char *from, Size size)
+{
+	strlcpy(to, from ? from : "", size);
+	if (from)
+		to[pg_mbcliplen(from, strlen(from), size - 1)] = '\0';
+}
+
 /* Would it be the same each time?  Only a damaged state is made anew; a log stays damaged, or as it must not be. */
 static bool
 is_lasting(const ErrorData *e)
@@ -551,14 +569,15 @@ recover(ErrorData *e, int *failures)
 	reset_session();
 
 	if (asked_to_stop())
-		leave(SCDC_RUN_STOPPED, NULL, NULL);
+		leave(SCDC_RUN_STOPPED, NULL);
 	(*failures)++;
 	if (is_lasting(e) || *failures > scdc_max_restarts)
-		leave(SCDC_RUN_FAILED, unpack_sql_state(e->sqlerrcode),
-			  e->detail ? psprintf("%s (%s)", e->message, e->detail) : e->message);
+		leave(SCDC_RUN_FAILED, e);
 
 	LWLockAcquire(scdc_shared->lock, LW_EXCLUSIVE);
-	strlcpy(slot->error, e->message, sizeof(slot->error));
+	cut(slot->error.message, e->message, sizeof(slot->error.message));
+	cut(slot->error.detail, e->detail, sizeof(slot->error.detail));
+	cut(slot->error.hint, e->hint, sizeof(slot->error.hint));
 	LWLockRelease(scdc_shared->lock);
 	set_activity(SCDC_JOB_BACKING_OFF, "waiting to try again after an error");
 	nap_until(scdc_clock_ms() + backoff(*failures));
@@ -704,7 +723,15 @@ scdc_job_main(Datum arg)
 	if (by_commit)
 		pg_atomic_fetch_add_u32(&scdc_job_slots->by_commit, 1);
 	if (attempts > scdc_max_restarts)
-		leave(SCDC_RUN_FAILED, "58000", "the worker of the query has died too often without finishing a batch");
+	{
+		ErrorData	e = {
+			.sqlerrcode = ERRCODE_SYSTEM_ERROR,
+			.message = "the worker of the query has died too often without finishing a batch",
+			.hint = "The server's log says what it has died of.",
+		};
+
+		leave(SCDC_RUN_FAILED, &e);
+	}
 	note_beginning();
 	if (attempts > 1)
 		nap_until(scdc_clock_ms() + backoff(attempts - 1));

@@ -123,7 +123,9 @@ typedef struct ScdcRun
 	TimestampTz started_at;
 	TimestampTz ended_at;		/* 0: not yet */
 	char	   *sqlstate;		/* of the error that ended it, or NULL */
-	char	   *error;
+	char	   *error;			/* its message ... */
+	char	   *detail;			/* and the rest of it, or NULL */
+	char	   *hint;
 	ItemPointerData tid;
 } ScdcRun;
 

@@ -1129,9 +1129,7 @@ write_mirror(const ScdcQuery *q, const char *text, TupleDesc columns, Relation s
 		return rows;
 	if (!is_replaceable(sink))
 	{
-		/* in the detail, which is kept with the query */
-		e->detail = psprintf("%s%sIf rows exchange values, the constraint has to be DEFERRABLE INITIALLY DEFERRED.",
-							 e->detail ? e->detail : "", e->detail ? " " : "");
+		e->hint = pstrdup("If rows exchange values, the constraint has to be DEFERRABLE INITIALLY DEFERRED.");
 		ReThrowError(e);
 	}
 	return run_all(sink_sql(q, text, columns, sink, true));

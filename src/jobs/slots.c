@@ -93,7 +93,7 @@ scdc_slot_take(Oid dboid, const pg_uuid_t *query_id, const pg_uuid_t *run_id, Tr
 		slot->activity = SCDC_JOB_STARTING;
 		slot->batch_id = -1;
 		slot->has_data = false;
-		slot->error[0] = '\0';
+		memset(&slot->error, 0, sizeof(slot->error));
 		pg_atomic_write_u32(&slot->stop, 0);
 		pg_atomic_write_u64(&slot->asked, 0);
 		pg_atomic_write_u64(&slot->answered, 0);

@@ -36,6 +36,14 @@ typedef enum ScdcJobActivity
 	SCDC_JOB_BACKING_OFF		/* after an error */
 } ScdcJobActivity;
 
+/* An error, as far as there is room for it. */
+typedef struct ScdcSlotError
+{
+	char		message[400];
+	char		detail[400];	/* may be empty, as the next */
+	char		hint[400];
+} ScdcSlotError;
+
 typedef struct ScdcJobSlot
 {
 	/* written under the LWLock of shmem.h */
@@ -51,7 +59,7 @@ typedef struct ScdcJobSlot
 	ScdcJobActivity activity;
 	int64		batch_id;		/* under way, or the last one */
 	bool		has_data;
-	char		error[400];		/* of the last try, while it backs off */
+	ScdcSlotError error;		/* of the last try, while it backs off */
 
 	/* no lock */
 	pg_atomic_uint32 stop;		/* asked to end */

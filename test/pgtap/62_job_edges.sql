@@ -141,7 +141,7 @@ SELECT pg_temp.done('p62 lost net', 'p62 lost mirror', 'p62 lost') \g /dev/null
 DROP INDEX p62_lost_id;
 INSERT INTO p62_lost VALUES (1, 'b');					-- 2
 SELECT pg_temp.done('p62 lost') \g /dev/null
-SELECT throws_ok(format('SELECT stream_await_termination(%L, ''60 s'')', q), '42P17', format('query "%s" has failed: table "p62_lost" has no row identity in version 2 (Error condition: INVALID_CHANGELOG_SCHEMA.MISSING_ROW_ID.)', q), q)
+SELECT throws_ok(format('SELECT stream_await_termination(%L, ''60 s'')', q), '42P17', format('query "%s" has failed: table "p62_lost" has no row identity in version 2', q), q)
 FROM unnest('{p62 lost net,p62 lost mirror}'::text[]) AS q;
 SELECT results_eq('SELECT v FROM p62_lost_mirror', ARRAY['a'], 'the mirror is that of the version before');
 SELECT results_eq('SELECT v FROM p62_lost_rows ORDER BY v', ARRAY['a', 'b'], 'events go on');
