@@ -42,6 +42,7 @@
 #include "utils/varlena.h"
 
 #include "jobs/append.h"
+#include "jobs/failure.h"
 #include "jobs/sink.h"
 #include "jobs/sink_kinds.h"
 #include "log/catalog.h"
@@ -272,9 +273,21 @@ added_value(const ScdcQuery *q, const char *column)
 	return value;
 }
 
+/* Nobody but its owner knows what a column of a view comes from. */
+static void
+cannot_add_to_view(const ScdcQuery *q, const char *view, const char *column, bool create)
+{
+	scdc_stop(ERRCODE_UNDEFINED_COLUMN,
+			  psprintf("column \"%s\" is missing in view \"%s\"", column, view),
+			  "Option \"mergeSchema\" adds columns to tables only.",
+			  create ? "Add it to the view with CREATE OR REPLACE VIEW." :
+			  psprintf("Add it to the view with CREATE OR REPLACE VIEW, then SELECT stream_resume(%s);",
+					   quote_literal_cstr(q->name)));
+}
+
 /* Columns of the sink that the new ones of the query were missing in. */
 static void
-merge_schema(const ScdcQuery *q, Oid relid, TupleDesc columns)
+merge_schema(const ScdcQuery *q, Oid relid, TupleDesc columns, bool create)
 {
 	Relation	rel = relation_open(relid, AccessShareLock);
 	char	   *name = quote_qualified_identifier(get_namespace_name(RelationGetNamespace(rel)),
@@ -289,6 +302,8 @@ merge_schema(const ScdcQuery *q, Oid relid, TupleDesc columns)
 
 		if (scdc_sink_find_column(RelationGetDescr(rel), NameStr(att->attname)) >= 0 || is_metadata(NameStr(att->attname)))
 			continue;
+		if (rel->rd_rel->relkind == RELKIND_VIEW)
+			cannot_add_to_view(q, RelationGetRelationName(rel), NameStr(att->attname), create);
 		value = added_value(q, NameStr(att->attname));
 		appendStringInfo(&s, "ALTER TABLE %s ADD COLUMN %s", name, column_sql(att));
 		if (value)
@@ -876,7 +891,7 @@ scdc_sink_table_check(ScdcQuery *q, const char *text, TupleDesc columns, bool cr
 				(errmsg("sink \"%s\" is unlogged", get_rel_name(relid)),
 				 errdetail("Rows that it loses in a crash are not written again.")));
 	if (q->merge_schema)
-		merge_schema(q, relid, columns);
+		merge_schema(q, relid, columns, create);
 
 	sink = relation_open(relid, AccessShareLock);
 	if (q->apply)

@@ -223,6 +223,31 @@ SELECT results_eq('SELECT id, "a ''b''" FROM p62_grown_append WHERE _commit_vers
 SELECT is(attcollation::regcollation::text, '"C"', 'the collation comes along: ' || attrelid::regclass)
 FROM pg_attribute WHERE attrelid IN ('p62_grown_mirror'::regclass, 'p62_grown_append'::regclass) AND attname = 'a ''b''';
 
+-- a view has to be given the column by hand
+CREATE TABLE p62_behind (id int PRIMARY KEY);
+CREATE VIEW p62_view AS SELECT * FROM p62_behind;
+CREATE TABLE p62_growing (id int PRIMARY KEY);
+SELECT stream_track('p62_growing');
+SELECT is(pg_temp.error_of($$SELECT stream_start('p62 view', 'p62_grown', sink => 'p62_view', query => 'SELECT id, n FROM batch', options => '{"mergeSchema": true}')$$),
+		  '42703 / column "n" is missing in view "p62_view" / Add it to the view with CREATE OR REPLACE VIEW.', 'a view without a column');
+SELECT stream_start('p62 view', 'p62_growing', sink => 'p62_view', sink_mode => 'apply', options => '{"mergeSchema": true}') \g /dev/null
+SELECT pg_temp.done('p62 view') \g /dev/null
+ALTER SYSTEM SET streamcdc.max_restarts = 100;			-- it is not tried again
+SELECT pg_reload_conf() \g /dev/null
+ALTER TABLE p62_growing ADD n int;
+INSERT INTO p62_growing VALUES (1, 1);
+SELECT is(pg_temp.error_of($$SELECT stream_await_termination('p62 view', '60 s')$$),
+		  '42703 / query "p62 view" has failed: column "n" is missing in view "p62_view" / Add it to the view with CREATE OR REPLACE VIEW, then SELECT stream_resume(''p62 view'');',
+		  'a column that comes to be');
+SELECT matches(pg_temp.error_of($$SELECT stream_resume('p62 view')$$), '^42703 / column "n" is missing in view "p62_view"', 'it cannot go on as long as it is missing');
+ALTER TABLE p62_behind ADD n int;
+CREATE OR REPLACE VIEW p62_view AS SELECT * FROM p62_behind;
+SELECT stream_resume('p62 view') \g /dev/null
+SELECT pg_temp.done('p62 view') \g /dev/null
+SELECT results_eq('TABLE p62_view', 'TABLE p62_growing', 'when the view has it, the query goes on');
+ALTER SYSTEM SET streamcdc.max_restarts = 0;
+SELECT pg_reload_conf() \g /dev/null
+
 /*
  * Partitions of a sink
  */
