@@ -18,6 +18,7 @@
 #include "utils/builtins.h"
 #include "utils/inval.h"
 #include "utils/memutils.h"
+#include "utils/syscache.h"
 
 #include "jobs/sink.h"
 #include "jobs/sink_kinds.h"
@@ -219,6 +220,25 @@ scdc_sink_query_columns(const char *text)
  * checking
  * ---------------------------------------------------------------------
  */
+
+void
+scdc_sink_check_owner(const ScdcQuery *q, int cache, Oid object, AttrNumber owner_column, const char *what, const char *runs)
+{
+	HeapTuple	tuple = SearchSysCache1(cache, ObjectIdGetDatum(object));
+	bool		isnull;
+	Oid			owner;
+
+	if (!HeapTupleIsValid(tuple))
+		elog(ERROR, "cache lookup failed for %s", what);
+	owner = DatumGetObjectId(SysCacheGetAttr(cache, tuple, owner_column, &isnull));
+	ReleaseSysCache(tuple);
+	if (superuser_arg(q->owner) && !superuser_arg(owner))
+		ereport(ERROR,
+				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
+				 errmsg("%s does not belong to a superuser", what),
+				 errdetail("%s would run with the rights of superuser \"%s\".", runs, GetUserNameFromId(q->owner, true)),
+				 errhint("Start the query as role \"%s\".", GetUserNameFromId(owner, true))));
+}
 
 /*
  * Commands of foreach_batch.  What comes after one that is not a query may

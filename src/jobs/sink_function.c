@@ -18,6 +18,7 @@
 #include "utils/typcache.h"
 #include "utils/varlena.h"
 
+#include "attempt.h"
 #include "jobs/sink.h"
 #include "jobs/sink_kinds.h"
 
@@ -48,21 +49,10 @@ function_name(Oid function)
 	return quote_qualified_identifier(get_namespace_name(get_func_namespace(function)), get_func_name(function));
 }
 
-/*
- * Whoever owns the function can make it another one at any time, and those
- * around a batch are found by their names: as with the owner of a sink, a
- * superuser's query would give the server away (reliability 8.1).
- */
+/* Those around a batch are found by their names, each time. */
 static void
 check_function(const ScdcQuery *q, Oid function)
 {
-	HeapTuple	tuple = SearchSysCache1(PROCOID, ObjectIdGetDatum(function));
-	Oid			owner;
-
-	if (!HeapTupleIsValid(tuple))
-		elog(ERROR, "cache lookup failed for function %u", function);
-	owner = ((Form_pg_proc) GETSTRUCT(tuple))->proowner;
-	ReleaseSysCache(tuple);
 	if (get_func_prokind(function) != PROKIND_FUNCTION)
 		ereport(ERROR,
 				(errcode(ERRCODE_WRONG_OBJECT_TYPE),
@@ -70,12 +60,7 @@ check_function(const ScdcQuery *q, Oid function)
 				 errdetail("An ordinary function is needed.")));
 	if (pg_proc_aclcheck(function, GetUserId(), ACL_EXECUTE) != ACLCHECK_OK)
 		aclcheck_error(ACLCHECK_NO_PRIV, OBJECT_FUNCTION, get_func_name(function));
-	if (superuser_arg(q->owner) && !superuser_arg(owner))
-		ereport(ERROR,
-				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
-				 errmsg("function %s does not belong to a superuser", function_name(function)),
-				 errdetail("It would run with the rights of superuser \"%s\".", GetUserNameFromId(q->owner, true)),
-				 errhint("Start the query as role \"%s\".", GetUserNameFromId(owner, true))));
+	scdc_sink_check_owner(q, PROCOID, function, Anum_pg_proc_proowner, psprintf("function %s", function_name(function)), "It");
 }
 
 /* The function for single rows: of jsonb or of a composite type. */
@@ -247,6 +232,16 @@ call_close(Oid close_function, const char *error)
 		elog(ERROR, "SPI_execute_with_args failed");
 }
 
+static void
+call_for_rows(void *arg)
+{
+	SPIExecuteOptions options = {.dest = CreateDestReceiver(DestNone)};
+	int			result = SPI_execute_extended(arg, &options);
+
+	if (result < 0)
+		elog(ERROR, "SPI_execute_extended failed: %s", SPI_result_code_string(result));
+}
+
 /* ForeachWriter: open, process each row unless open said false, close. */
 void
 scdc_sink_function_write_rows(const ScdcQuery *q, const char *text, int64 batch_id)
@@ -257,8 +252,6 @@ scdc_sink_function_write_rows(const ScdcQuery *q, const char *text, int64 batch_
 	Oid			open_function = open_of(q, function);
 	Oid			close_function = close_of(q, function);
 	char	   *call = row_call_sql(q->sink, argtype, scdc_sink_query_columns(text));
-	MemoryContext cxt = CurrentMemoryContext;
-	ResourceOwner owner = CurrentResourceOwner;
 	bool		process = true;
 
 	check_function(q, function);
@@ -275,34 +268,14 @@ scdc_sink_function_write_rows(const ScdcQuery *q, const char *text, int64 batch_
 	}
 	if (process)
 	{
+		ErrorData  *e = scdc_attempt(call_for_rows, psprintf("SELECT %s FROM (%s\n) AS q", call, text));
+
 		/* close is told of an error before that goes on */
-		BeginInternalSubTransaction(NULL);
-		MemoryContextSwitchTo(cxt);
-		PG_TRY();
+		if (e)
 		{
-			SPIExecuteOptions options = {.dest = CreateDestReceiver(DestNone)};
-			int			result = SPI_execute_extended(psprintf("SELECT %s FROM (%s\n) AS q", call, text), &options);
-
-			if (result < 0)
-				elog(ERROR, "SPI_execute_extended failed: %s", SPI_result_code_string(result));
-			ReleaseCurrentSubTransaction();
-			MemoryContextSwitchTo(cxt);
-			CurrentResourceOwner = owner;
-		}
-		PG_CATCH();
-		{
-			ErrorData  *e;
-
-			MemoryContextSwitchTo(cxt);
-			e = CopyErrorData();
-			FlushErrorState();
-			RollbackAndReleaseCurrentSubTransaction();
-			MemoryContextSwitchTo(cxt);
-			CurrentResourceOwner = owner;
 			call_close(close_function, e->message);
 			ReThrowError(e);
 		}
-		PG_END_TRY();
 	}
 	call_close(close_function, NULL);
 }

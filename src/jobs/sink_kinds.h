@@ -25,6 +25,16 @@ extern TupleDesc scdc_sink_query_columns(const char *text);
 /* Index of a column, -1 if there is none. */
 extern int	scdc_sink_find_column(TupleDesc desc, const char *name);
 
+/*
+ * Raises 42501 if a superuser's query would run what somebody else may change
+ * at any time: for an ordinary owner that is the rule with any INSERT; a
+ * superuser would give the server away (reliability 8.1).  The object is known
+ * by its syscache and the column of its owner there; what: its kind and name;
+ * runs: what of it would run.
+ */
+extern void scdc_sink_check_owner(const ScdcQuery *query, int cache, Oid object, AttrNumber owner_column, const char *what,
+								  const char *runs);
+
 /* As scdc_sink_check and scdc_sink_write; check returns the OIDs of what is written into, write the number of rows. */
 extern List *scdc_sink_table_check(ScdcQuery *query, const char *text, TupleDesc columns, bool create);
 extern int64 scdc_sink_table_write(const ScdcQuery *query, const char *text);

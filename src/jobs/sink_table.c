@@ -41,6 +41,7 @@
 #include "utils/typcache.h"
 #include "utils/varlena.h"
 
+#include "attempt.h"
 #include "jobs/append.h"
 #include "jobs/failure.h"
 #include "jobs/sink.h"
@@ -740,30 +741,6 @@ scdc_sink_qualify(ScdcQuery *q)
 															RangeVarGetCreationNamespace(rv)), rv->relname);
 }
 
-/*
- * The sink runs its triggers and defaults as whoever writes into it.  For an
- * ordinary owner that is the rule with any INSERT; a superuser's query would
- * give the server away to the sink's owner (reliability 8.1).
- */
-static void
-check_sink_owner(const ScdcQuery *q, Oid relid)
-{
-	HeapTuple	tuple = SearchSysCache1(RELOID, ObjectIdGetDatum(relid));
-	Oid			owner;
-
-	if (!HeapTupleIsValid(tuple))
-		elog(ERROR, "cache lookup failed for relation %u", relid);
-	owner = ((Form_pg_class) GETSTRUCT(tuple))->relowner;
-	ReleaseSysCache(tuple);
-	if (superuser_arg(q->owner) && !superuser_arg(owner))
-		ereport(ERROR,
-				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
-				 errmsg("sink \"%s\" does not belong to a superuser", get_rel_name(relid)),
-				 errdetail("Its owner's triggers and defaults would run with the rights of superuser \"%s\".",
-						   GetUserNameFromId(q->owner, true)),
-				 errhint("Start the query as role \"%s\".", GetUserNameFromId(owner, true))));
-}
-
 /* What holds for all that a command writes into: the sink, its parts, and the table behind it if it is a view.  Returns them. */
 static List *
 check_target(const ScdcQuery *q, Oid relid)
@@ -779,7 +756,8 @@ check_target(const ScdcQuery *q, Oid relid)
 			ereport(ERROR,
 					(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 					 errmsg("sink \"%s\" is the source of the query", get_rel_name(part))));
-		check_sink_owner(q, part);
+		scdc_sink_check_owner(q, RELOID, part, Anum_pg_class_relowner, psprintf("sink \"%s\"", get_rel_name(part)),
+							  "Its owner's triggers and defaults");
 	}
 	if (get_rel_relispartition(relid))
 		foreach(lc, get_partition_ancestors(relid))
@@ -1108,6 +1086,23 @@ is_replaceable(Relation sink)
 	return true;
 }
 
+typedef struct MirrorWrite
+{
+	const ScdcQuery *query;
+	const char *text;
+	TupleDesc	columns;
+	Relation	sink;
+	int64		rows;
+} MirrorWrite;
+
+static void
+update_mirror(void *arg)
+{
+	MirrorWrite *w = arg;
+
+	w->rows = run_all(sink_sql(w->query, w->text, w->columns, w->sink, false));
+}
+
 /*
  * Rows that exchange values of another unique index of the sink (or of an
  * exclusion constraint) cannot be updated one by one.  If that is what
@@ -1116,32 +1111,13 @@ is_replaceable(Relation sink)
 static int64
 write_mirror(const ScdcQuery *q, const char *text, TupleDesc columns, Relation sink)
 {
-	MemoryContext cxt = CurrentMemoryContext;
-	ResourceOwner owner = CurrentResourceOwner;
-	volatile int64 rows = 0;
-	ErrorData  *volatile e = NULL;
+	MirrorWrite w = {.query = q,.text = text,.columns = columns,.sink = sink};
+	ErrorData  *e = scdc_attempt(update_mirror, &w);
 
-	BeginInternalSubTransaction(NULL);
-	MemoryContextSwitchTo(cxt);
-	PG_TRY();
-	{
-		rows = run_all(sink_sql(q, text, columns, sink, false));
-		ReleaseCurrentSubTransaction();
-	}
-	PG_CATCH();
-	{
-		if (geterrcode() != ERRCODE_UNIQUE_VIOLATION && geterrcode() != ERRCODE_EXCLUSION_VIOLATION)
-			PG_RE_THROW();
-		MemoryContextSwitchTo(cxt);
-		e = CopyErrorData();
-		FlushErrorState();
-		RollbackAndReleaseCurrentSubTransaction();
-	}
-	PG_END_TRY();
-	MemoryContextSwitchTo(cxt);
-	CurrentResourceOwner = owner;
 	if (e == NULL)
-		return rows;
+		return w.rows;
+	if (e->sqlerrcode != ERRCODE_UNIQUE_VIOLATION && e->sqlerrcode != ERRCODE_EXCLUSION_VIOLATION)
+		ReThrowError(e);
 	if (!is_replaceable(sink))
 	{
 		e->hint = pstrdup("If rows exchange values, the constraint has to be DEFERRABLE INITIALLY DEFERRED.");
