@@ -12,7 +12,6 @@
 #include "access/htup_details.h"
 #include "access/relation.h"
 #include "access/xact.h"
-#include "catalog/pg_authid.h"
 #include "miscadmin.h"
 #include "pgstat.h"
 #include "storage/condition_variable.h"
@@ -22,7 +21,6 @@
 #include "utils/guc.h"
 #include "utils/memutils.h"
 #include "utils/snapmgr.h"
-#include "utils/syscache.h"
 #include "utils/timestamp.h"
 
 #include "capture/wait.h"
@@ -216,26 +214,6 @@ scdc_control_stop(const char *name, long timeout)
  */
 
 static void
-check_role(Oid role)
-{
-	HeapTuple	tuple = SearchSysCache1(AUTHOID, ObjectIdGetDatum(role));
-	bool		can_login = HeapTupleIsValid(tuple) && ((Form_pg_authid) GETSTRUCT(tuple))->rolcanlogin;
-
-	if (!HeapTupleIsValid(tuple))
-		ereport(ERROR,
-				(errcode(ERRCODE_INVALID_AUTHORIZATION_SPECIFICATION),
-				 errmsg("the owner of the query was dropped"),
-				 errhint("Drop the query with stream_drop.")));
-	ReleaseSysCache(tuple);
-	if (!can_login)
-		ereport(ERROR,
-				(errcode(ERRCODE_INVALID_AUTHORIZATION_SPECIFICATION),
-				 errmsg("role \"%s\" is not permitted to log in", GetUserNameFromId(role, true)),
-				 errdetail("A query runs in a session of its owner."),
-				 errhint("ALTER ROLE %s LOGIN;", quote_identifier(GetUserNameFromId(role, true)))));
-}
-
-static void
 check_output_mode(const ScdcQuery *q, bool post_processed)
 {
 	if (strcmp(q->output_mode, "append") == 0 || (strcmp(q->output_mode, "update") == 0 && !post_processed))
@@ -418,7 +396,7 @@ scdc_control_start(ScdcQuery *q, ScdcStartOptions *start)
 		ScdcOwnerScope scope;
 
 		(void) find_now(q->name, true);
-		check_role(before->owner);
+		scdc_job_check_role(before->owner);
 		if (is_running(before, run_now(before)))
 		{
 			if (!scdc_stop_active_run_on_restart)
@@ -444,7 +422,7 @@ scdc_control_start(ScdcQuery *q, ScdcStartOptions *start)
 		return before->query_id;
 	}
 
-	check_role(q->owner);
+	scdc_job_check_role(q->owner);
 	scdc_uuid_new(&q->query_id);
 	q->created_at = GetCurrentTimestamp();
 	scdc_source_resolve(q, start);
@@ -473,7 +451,7 @@ scdc_control_resume(const char *name)
 
 	if (is_running(q, run))
 		running_already(q);
-	check_role(q->owner);
+	scdc_job_check_role(q->owner);
 	scdc_owner_begin(&scope, q->owner);
 	scdc_source_take_columns(q);
 	check_query(q, false);

@@ -128,12 +128,6 @@ at_exit(int code, Datum arg)
 	slot = NULL;
 }
 
-static char *
-copy_or_null(const char *text)
-{
-	return text ? pstrdup(text) : NULL;
-}
-
 /* Changes the row of our run, unless it is not ours any more.  e: the error that it ended with, or NULL. */
 static void
 change_run(char status, int attempts, const ErrorData *e)
@@ -150,10 +144,7 @@ change_run(char status, int attempts, const ErrorData *e)
 		run->status = status;
 		run->attempts = attempts;
 		run->ended_at = status == SCDC_RUN_RUNNING ? 0 : GetCurrentTimestamp();
-		run->sqlstate = e ? pstrdup(unpack_sql_state(e->sqlerrcode)) : NULL;
-		run->error = e ? copy_or_null(e->message) : NULL;
-		run->detail = e ? copy_or_null(e->detail) : NULL;
-		run->hint = e ? copy_or_null(e->hint) : NULL;
+		scdc_run_take_error(run, e);
 		scdc_run_replace(run);
 	}
 	UnregisterSnapshot(snapshot);

@@ -15,11 +15,13 @@
 #include "postmaster/bgworker.h"
 #include "storage/ipc.h"
 #include "storage/lmgr.h"
+#include "utils/builtins.h"
 #include "utils/memutils.h"
 #include "utils/snapmgr.h"
 #include "utils/syscache.h"
 #include "utils/timestamp.h"
 
+#include "attempt.h"
 #include "clock.h"
 #include "jobs/launch.h"
 #include "jobs/slots.h"
@@ -33,6 +35,26 @@ PGDLLEXPORT void scdc_starter_main(Datum arg);
 
 /* What could not be started is tried again after this long (ms). */
 #define RETRY_INTERVAL	5000
+
+void
+scdc_job_check_role(Oid role)
+{
+	HeapTuple	tuple = SearchSysCache1(AUTHOID, ObjectIdGetDatum(role));
+	bool		can_login = HeapTupleIsValid(tuple) && ((Form_pg_authid) GETSTRUCT(tuple))->rolcanlogin;
+
+	if (!HeapTupleIsValid(tuple))
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_AUTHORIZATION_SPECIFICATION),
+				 errmsg("the owner of the query was dropped"),
+				 errhint("Drop the query with stream_drop.")));
+	ReleaseSysCache(tuple);
+	if (!can_login)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_AUTHORIZATION_SPECIFICATION),
+				 errmsg("role \"%s\" is not permitted to log in", GetUserNameFromId(role, true)),
+				 errdetail("A query runs in a session of its owner."),
+				 errhint("ALTER ROLE %s LOGIN;", quote_identifier(GetUserNameFromId(role, true)))));
+}
 
 /* ---- what a transaction has started ---- */
 
@@ -189,27 +211,18 @@ scdc_starter_launch_missing(long sleep)
 
 /* ---- the starter ---- */
 
-/* Why nobody can run as this role; NULL if that is possible. */
-static const char *
-role_problem(Oid role)
+static void
+check_role(void *arg)
 {
-	HeapTuple	tuple = SearchSysCache1(AUTHOID, ObjectIdGetDatum(role));
-	bool		can_login;
-
-	if (!HeapTupleIsValid(tuple))
-		return "the owner of the query was dropped";
-	can_login = ((Form_pg_authid) GETSTRUCT(tuple))->rolcanlogin;
-	ReleaseSysCache(tuple);
-	return can_login ? NULL : "the owner of the query is not permitted to log in any more";
+	scdc_job_check_role(*(Oid *) arg);
 }
 
 static void
-fail_run(ScdcRun *run, const char *problem)
+fail_run(ScdcRun *run, const ErrorData *e)
 {
 	run->status = SCDC_RUN_FAILED;
 	run->ended_at = GetCurrentTimestamp();
-	run->sqlstate = "28000";
-	run->error = pstrdup(problem);
+	scdc_run_take_error(run, e);
 	scdc_run_replace(run);
 }
 
@@ -224,14 +237,14 @@ launch_all(Snapshot snapshot, bool *missing)
 	{
 		ScdcQuery  *q = lfirst(lc);
 		ScdcRun    *run = scdc_run_read(&q->query_id, snapshot);
-		const char *problem;
+		ErrorData  *e;
 
 		if (run == NULL || run->status != SCDC_RUN_RUNNING)
 			continue;
-		problem = role_problem(q->owner);
-		if (problem)
+		e = scdc_attempt(check_role, &q->owner);
+		if (e)
 		{
-			fail_run(run, problem);
+			fail_run(run, e);
 			continue;
 		}
 		any = true;

@@ -15,6 +15,9 @@
 
 #include "jobs/query.h"
 
+/* Raises 28000 unless a worker can run as the role. */
+extern void scdc_job_check_role(Oid role);
+
 typedef enum ScdcLaunch
 {
 	SCDC_LAUNCH_OK,

@@ -281,6 +281,21 @@ scdc_run_replace(const ScdcRun *run)
 	replace_row(SCDC_RUNS, &run->tid, values, isnull);
 }
 
+static char *
+copy_or_null(const char *text)
+{
+	return text ? pstrdup(text) : NULL;
+}
+
+void
+scdc_run_take_error(ScdcRun *run, const ErrorData *e)
+{
+	run->sqlstate = e ? pstrdup(unpack_sql_state(e->sqlerrcode)) : NULL;
+	run->error = e ? copy_or_null(e->message) : NULL;
+	run->detail = e ? copy_or_null(e->detail) : NULL;
+	run->hint = e ? copy_or_null(e->hint) : NULL;
+}
+
 /* ---- batches ---- */
 
 enum

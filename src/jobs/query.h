@@ -168,6 +168,7 @@ extern void scdc_query_insert(const ScdcQuery *query);
 extern void scdc_query_replace(const ScdcQuery *query); /* the row at tid */
 extern void scdc_run_insert(const ScdcRun *run);
 extern void scdc_run_replace(const ScdcRun *run);
+extern void scdc_run_take_error(ScdcRun *run, const ErrorData *error); /* NULL: none */
 extern void scdc_batch_insert(const pg_uuid_t *query_id, const ScdcBatch *batch);
 extern void scdc_progress_insert(const pg_uuid_t *query_id, const ScdcProgress *progress);
 

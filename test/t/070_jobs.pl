@@ -464,7 +464,7 @@ sql($node, "ALTER ROLE carol NOLOGIN; INSERT INTO src VALUES (20, 't')");
 all_done('carol');
 query_is('carol', 'running', 'a session goes on although its role may not log in any more');
 sql($node, "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'carol'");
-query_is('carol', 'failed', 'a new one cannot begin', error => 'not permitted to log in');
+query_is('carol', 'failed', 'a new one cannot begin', error => 'not permitted to log in.*HINT:  ALTER ROLE carol LOGIN;');
 sql($node, "ALTER ROLE carol LOGIN; SELECT stream_resume('carol')");
 all_done('carol');
 sql($node, "DROP OWNED BY carol; DROP ROLE carol; INSERT INTO src VALUES (21, 'u')");
