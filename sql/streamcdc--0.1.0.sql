@@ -212,7 +212,9 @@ CREATE TABLE streamcdc.runs (
 	started_at timestamptz NOT NULL,
 	ended_at timestamptz,
 	sqlstate text,
-	error text
+	error text,
+	detail text,
+	hint text
 );
 CREATE UNIQUE INDEX runs_id ON streamcdc.runs (query_id);
 COMMENT ON TABLE streamcdc.runs IS 'the last run of each streaming query: whether it should be running, and how it ended';

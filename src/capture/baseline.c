@@ -33,10 +33,10 @@
 #include "utils/lsyscache.h"
 #include "utils/memutils.h"
 #include "utils/rel.h"
-#include "utils/resowner.h"
 #include "utils/snapmgr.h"
 #include "utils/timestamp.h"
 
+#include "attempt.h"
 #include "capture/baseline.h"
 #include "capture/collect.h"
 #include "clock.h"
@@ -762,39 +762,34 @@ copy_table(ScdcBaseline *b, Snapshot s)
 	close_relations(root, members, relations);
 }
 
+typedef struct Copy
+{
+	ScdcBaseline *baseline;
+	Snapshot	snapshot;
+} Copy;
+
+static void
+copy_one(void *arg)
+{
+	Copy	   *c = arg;
+
+	copy_table(c->baseline, c->snapshot);
+}
+
 /* Copies one table; NULL, or why it cannot be copied, ever. */
 static char *
 copy_or_reason(ScdcBaseline *b, Snapshot s)
 {
-	MemoryContext cxt = CurrentMemoryContext;
-	ResourceOwner owner = CurrentResourceOwner;
-	char	   *volatile reason = NULL;
+	Copy		c = {.baseline = b,.snapshot = s};
+	ErrorData  *e = scdc_attempt(copy_one, &c);
 
-	BeginInternalSubTransaction(NULL);
-	MemoryContextSwitchTo(cxt);
-	PG_TRY();
-	{
-		copy_table(b, s);
-		ReleaseCurrentSubTransaction();
-	}
-	PG_CATCH();
-	{
-		ErrorData  *e;
-
-		MemoryContextSwitchTo(cxt);
-		e = CopyErrorData();
-		publish_error(my_entry, b->stream_id, e->message);
-		if (!scdc_error_is_about_value(e->sqlerrcode))
-			PG_RE_THROW();
-		FlushErrorState();
-		RollbackAndReleaseCurrentSubTransaction();
-		b->complete = false;
-		reason = e->message;
-	}
-	PG_END_TRY();
-	MemoryContextSwitchTo(cxt);
-	CurrentResourceOwner = owner;
-	return reason;
+	if (e == NULL)
+		return NULL;
+	publish_error(my_entry, b->stream_id, e->message);
+	if (!scdc_error_is_about_value(e->sqlerrcode))
+		ReThrowError(e);
+	b->complete = false;
+	return e->message;
 }
 
 /* A row of the table cannot be stored, so there is no baseline, and nothing to be read. */

@@ -19,9 +19,9 @@
 #include "utils/guc.h"
 #include "utils/memutils.h"
 #include "utils/rel.h"
-#include "utils/resowner.h"
 #include "utils/snapmgr.h"
 
+#include "attempt.h"
 #include "capture/decode.h"
 #include "ddl/inbox.h"
 #include "ddl/members.h"
@@ -223,38 +223,15 @@ scdc_inbox_write_rows(Relation rel, const ScdcStream *stream, ScdcEventKind kind
 bool
 scdc_ddl_try(ScdcDdlFn fn, void *arg, const char *what)
 {
-	MemoryContext cxt = CurrentMemoryContext;
-	ResourceOwner owner = CurrentResourceOwner;
-	volatile bool ok = true;
+	ErrorData  *e = scdc_attempt(fn, arg);
 
-	BeginInternalSubTransaction(NULL);
-	MemoryContextSwitchTo(cxt);
-	PG_TRY();
-	{
-		fn(arg);
-		ReleaseCurrentSubTransaction();
-	}
-	PG_CATCH();
-	{
-		ErrorData  *e;
-
-		MemoryContextSwitchTo(cxt);
-		e = CopyErrorData();
-		FlushErrorState();
-		RollbackAndReleaseCurrentSubTransaction();
-		MemoryContextSwitchTo(cxt);
-		CurrentResourceOwner = owner;
-		if (ERRCODE_TO_CATEGORY(e->sqlerrcode) == ERRCODE_OPERATOR_INTERVENTION ||
-			e->sqlerrcode == ERRCODE_OUT_OF_MEMORY)
-			ReThrowError(e);
-		ereport(WARNING,
-				(errcode(e->sqlerrcode),
-				 errmsg("could not record %s in the change log", what),
-				 errdetail_internal("%s", e->message)));
-		ok = false;
-	}
-	PG_END_TRY();
-	MemoryContextSwitchTo(cxt);
-	CurrentResourceOwner = owner;
-	return ok;
+	if (e == NULL)
+		return true;
+	if (ERRCODE_TO_CATEGORY(e->sqlerrcode) == ERRCODE_OPERATOR_INTERVENTION || e->sqlerrcode == ERRCODE_OUT_OF_MEMORY)
+		ReThrowError(e);
+	ereport(WARNING,
+			(errcode(e->sqlerrcode),
+			 errmsg("could not record %s in the change log", what),
+			 errdetail_internal("%s", e->message)));
+	return false;
 }

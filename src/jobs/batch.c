@@ -190,7 +190,7 @@ scdc_batch_plan(ScdcJob *job, bool limited, bool no_data)
 		ended = true;
 	}
 	else
-		next = scdc_source_next(source, after, job->upto_fixed ? job->upto : NULL, limited, &ended);
+		next = scdc_source_next(source, after, job->upto_fixed ? job->upto : NULL, limited, job->complete, &ended);
 	durations.latest_offset = elapsed_ms(&time);
 
 	if (next)

@@ -23,6 +23,7 @@ typedef struct ScdcJob
 	bool		state_broken;	/* it has to be thrown away first */
 	char	   *upto;			/* trigger availableNow: the end that was fixed at start; NULL: none there was */
 	bool		upto_fixed;
+	bool		complete;		/* all that can be in the query's range is in the log */
 	ScdcSinkCheck check;		/* of a batch that was done */
 	MemoryContext context;
 	MemoryContext query_cxt;	/* the query's, below it; NULL: none yet */

@@ -12,7 +12,6 @@
 #include "access/htup_details.h"
 #include "access/relation.h"
 #include "access/xact.h"
-#include "catalog/pg_authid.h"
 #include "miscadmin.h"
 #include "pgstat.h"
 #include "storage/condition_variable.h"
@@ -22,7 +21,6 @@
 #include "utils/guc.h"
 #include "utils/memutils.h"
 #include "utils/snapmgr.h"
-#include "utils/syscache.h"
 #include "utils/timestamp.h"
 
 #include "capture/wait.h"
@@ -218,26 +216,6 @@ scdc_control_stop(const char *name, long timeout)
  */
 
 static void
-check_role(Oid role)
-{
-	HeapTuple	tuple = SearchSysCache1(AUTHOID, ObjectIdGetDatum(role));
-	bool		can_login = HeapTupleIsValid(tuple) && ((Form_pg_authid) GETSTRUCT(tuple))->rolcanlogin;
-
-	if (!HeapTupleIsValid(tuple))
-		ereport(ERROR,
-				(errcode(ERRCODE_INVALID_AUTHORIZATION_SPECIFICATION),
-				 errmsg("the owner of the query was dropped"),
-				 errhint("Drop the query with stream_drop.")));
-	ReleaseSysCache(tuple);
-	if (!can_login)
-		ereport(ERROR,
-				(errcode(ERRCODE_INVALID_AUTHORIZATION_SPECIFICATION),
-				 errmsg("role \"%s\" is not permitted to log in", GetUserNameFromId(role, true)),
-				 errdetail("A query runs in a session of its owner."),
-				 errhint("ALTER ROLE %s LOGIN;", quote_identifier(GetUserNameFromId(role, true)))));
-}
-
-static void
 check_output_mode(const ScdcQuery *q, bool post_processed)
 {
 	if (strcmp(q->output_mode, "append") == 0 || (strcmp(q->output_mode, "update") == 0 && !post_processed))
@@ -361,9 +339,7 @@ begin_run(const ScdcQuery *q, ScdcRun *before)
 
 /*
  * With streamcdc.queries locked, so that nobody else is starting it: a worker
- * beside a run that is none has ended or was begun by what was rolled back,
- * and is about to leave.  Only one that this transaction has begun itself, and
- * rolled back to a savepoint, stays until that ends.
+ * beside a run that is none has ended, and is about to leave.
  */
 static bool
 is_running(const ScdcQuery *q, const ScdcRun *run)
@@ -373,8 +349,7 @@ is_running(const ScdcQuery *q, const ScdcRun *run)
 
 	if (run && run->status == SCDC_RUN_RUNNING)
 		return true;
-	while ((slot = scdc_slot_find(MyDatabaseId, &q->query_id)) != NULL &&
-		   !TransactionIdIsCurrentTransactionId(slot->starter) && wait_a_moment(slot, deadline))
+	while ((slot = scdc_slot_find(MyDatabaseId, &q->query_id)) != NULL && wait_a_moment(slot, deadline))
 		;
 	ConditionVariableCancelSleep();
 	return slot != NULL;
@@ -428,7 +403,7 @@ scdc_control_start(ScdcQuery *q, ScdcStartOptions *start)
 		ScdcOwnerScope scope;
 
 		(void) find_now(q->name, true);
-		check_role(before->owner);
+		scdc_job_check_role(before->owner);
 		running = is_running(before, run_now(before));
 		if (running && !scdc_stop_active_run_on_restart)
 			running_already(before);
@@ -456,7 +431,7 @@ scdc_control_start(ScdcQuery *q, ScdcStartOptions *start)
 		return before->query_id;
 	}
 
-	check_role(q->owner);
+	scdc_job_check_role(q->owner);
 	scdc_uuid_new(&q->query_id);
 	q->created_at = GetCurrentTimestamp();
 	scdc_source_resolve(q, start);
@@ -485,7 +460,7 @@ scdc_control_resume(const char *name)
 
 	if (is_running(q, run))
 		running_already(q);
-	check_role(q->owner);
+	scdc_job_check_role(q->owner);
 	scdc_owner_begin(&scope, q->owner);
 	scdc_source_take_columns(q);
 	check_query(q, false);
@@ -523,11 +498,13 @@ static void
 raise_failure(const ScdcQuery *q, const ScdcRun *run)
 {
 	const char *s = run->sqlstate ? run->sqlstate : "XX000";
+	const char *detail = run->detail ? psprintf("%s\n", run->detail) : "";
 
 	ereport(ERROR,
 			(errcode(MAKE_SQLSTATE(s[0], s[1], s[2], s[3], s[4])),
 			 errmsg("query \"%s\" has failed: %s", q->name, run->error ? run->error : ""),
-			 errdetail("Error condition: STREAM_FAILED."),
+			 errdetail("%sError condition: STREAM_FAILED.", detail),
+			 run->hint ? errhint("%s", run->hint) :
 			 errhint("SELECT stream_resume(%s); tries again.", quote_literal_cstr(q->name))));
 }
 

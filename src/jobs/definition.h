@@ -6,8 +6,8 @@
  *
  *-------------------------------------------------------------------------
  */
-#ifndef SCDC_DEFINITION_H
-#define SCDC_DEFINITION_H
+#ifndef SCDC_JOB_DEFINITION_H
+#define SCDC_JOB_DEFINITION_H
 
 #include "fmgr.h"
 
@@ -52,4 +52,4 @@ extern void scdc_definition_from_jsonb(ScdcQuery *query, Jsonb *definition);
  */
 extern const char *scdc_definition_difference(const ScdcQuery *before, const ScdcQuery *now);
 
-#endif							/* SCDC_DEFINITION_H */
+#endif							/* SCDC_JOB_DEFINITION_H */

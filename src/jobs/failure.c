@@ -7,6 +7,8 @@
  */
 #include "postgres.h"
 
+#include "lib/stringinfo.h"
+
 #include "jobs/failure.h"
 
 static bool stop = false;
@@ -36,6 +38,20 @@ scdc_leave(const char *message)
 	ereport(ERROR,
 			(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 			 errmsg_internal("%s", message)));
+}
+
+char *
+scdc_error_text(const char *message, const char *detail, const char *hint)
+{
+	StringInfoData s;
+
+	initStringInfo(&s);
+	appendStringInfoString(&s, message);
+	if (detail && detail[0])
+		appendStringInfo(&s, "\nDETAIL:  %s", detail);
+	if (hint && hint[0])
+		appendStringInfo(&s, "\nHINT:  %s", hint);
+	return s.data;
 }
 
 bool

@@ -26,7 +26,6 @@
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
 
-#include "jobs/failure.h"
 #include "jobs/flow.h"
 #include "jobs/generation.h"
 #include "jobs/order.h"
@@ -674,6 +673,18 @@ take_row(ScdcFlow *f, const ScdcWorkRow *row)
 		scdc_order_put(f->waiting, row, row->type);
 }
 
+/* A watermark that a row has carried to infinity would make all later rows late; one at -infinity would be lost itself. */
+static void
+no_time_error(bool isnull)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_DATA_CORRUPTED),
+			 isnull ? errmsg("_commit_timestamp is null in the change log") :
+			 errmsg("_commit_timestamp is infinite in the change log"),
+			 isnull ? errdetail("Error condition: CHANGELOG_CONTRACT_VIOLATION.NULL_COMMIT_TIMESTAMP.") : 0,
+			 errhint("Streams with post-processing need a time for their watermark; deduplicationMode \"none\" does not.")));
+}
+
 void
 scdc_flow_row(ScdcFlow *f, Datum *values, bool *isnull)
 {
@@ -681,17 +692,10 @@ scdc_flow_row(ScdcFlow *f, Datum *values, bool *isnull)
 	AttrNumber	ts = f->work->timestamp;
 
 	f->result.input_rows++;
-	if (!isnull[ts - 1])
+	if (!isnull[ts - 1] && !TIMESTAMP_NOT_FINITE(DatumGetTimestampTz(values[ts - 1])))
 		note_timestamp(f, DatumGetTimestampTz(values[ts - 1]));
 	else if (f->options.guard)
-	{
-		scdc_stop_is_next();
-		ereport(ERROR,
-				(errcode(ERRCODE_DATA_CORRUPTED),
-				 errmsg("_commit_timestamp is null in the change log"),
-				 errdetail("Error condition: CHANGELOG_CONTRACT_VIOLATION.NULL_COMMIT_TIMESTAMP."),
-				 errhint("Streams with post-processing need it for their watermark; deduplicationMode \"none\" does not.")));
-	}
+		no_time_error(isnull[ts - 1]);
 
 	if (f->options.way == SCDC_FLOW_STRAIGHT)
 	{

@@ -17,6 +17,7 @@
 #include "commands/async.h"
 #include "commands/prepare.h"
 #include "commands/sequence.h"
+#include "mb/pg_wchar.h"
 #include "miscadmin.h"
 #include "catalog/namespace.h"
 #include "catalog/pg_class.h"
@@ -24,8 +25,8 @@
 #include "pgstat.h"
 #include "postmaster/interrupt.h"
 #include "storage/ipc.h"
-#include "storage/lmgr.h"
 #include "storage/lock.h"
+#include "storage/proc.h"
 #include "storage/procarray.h"
 #include "utils/builtins.h"
 #include "utils/guc.h"
@@ -57,6 +58,10 @@ PGDLLEXPORT void scdc_job_main(Datum arg);
 #define LOOK_MAX		80
 #define IDLE_INTERVAL	10000	/* ms between two events that say so */
 #define CAPTURE_WAIT	30000	/* ms */
+#define END_MARGIN		USECS_PER_SEC	/* by which the clock has to have passed the end of a query's range */
+#define STARTER_INTERVAL	1000	/* ms, where the session that has started us may not tell that it is done */
+#define END_WAIT		1000	/* ms for which capture is waited for there, at a time */
+#define CLOCK_INTERVAL	3600000 /* ms after which the clock is looked at again: it may have been set */
 #define KEPT_PIECE		(32 * 1024 * 1024) /* bytes; larger pieces of memory are handed back at once */
 
 static ScdcJobSlot *slot = NULL;
@@ -111,9 +116,9 @@ at_exit(int code, Datum arg)
 	slot = NULL;
 }
 
-/* Changes the row of our run, unless it is not ours any more. */
+/* Changes the row of our run, unless it is not ours any more.  e: the error that it ended with, or NULL. */
 static void
-change_run(char status, int attempts, const char *sqlstate, const char *error)
+change_run(char status, int attempts, const ErrorData *e)
 {
 	Snapshot	snapshot;
 	ScdcRun    *run;
@@ -127,8 +132,7 @@ change_run(char status, int attempts, const char *sqlstate, const char *error)
 		run->status = status;
 		run->attempts = attempts;
 		run->ended_at = status == SCDC_RUN_RUNNING ? 0 : GetCurrentTimestamp();
-		run->sqlstate = sqlstate ? pstrdup(sqlstate) : NULL;
-		run->error = error ? pstrdup(error) : NULL;
+		scdc_run_take_error(run, e);
 		scdc_run_replace(run);
 	}
 	UnregisterSnapshot(snapshot);
@@ -138,9 +142,9 @@ change_run(char status, int attempts, const char *sqlstate, const char *error)
 
 /* Records how the run ended. */
 static void
-end_run(char status, const char *sqlstate, const char *error)
+end_run(char status, const ErrorData *e)
 {
-	change_run(status, 0, sqlstate, error);
+	change_run(status, 0, e);
 	notify("QueryTerminated", -1);
 }
 
@@ -153,21 +157,21 @@ static void
 note_beginning(void)
 {
 	attempts++;
-	change_run(SCDC_RUN_RUNNING, attempts, NULL, NULL);
+	change_run(SCDC_RUN_RUNNING, attempts, NULL);
 }
 
 static void
 note_success(void)
 {
 	if (attempts > 0)
-		change_run(SCDC_RUN_RUNNING, 0, NULL, NULL);
+		change_run(SCDC_RUN_RUNNING, 0, NULL);
 	attempts = 0;
 }
 
 static void
-leave(char status, const char *sqlstate, const char *error)
+leave(char status, const ErrorData *e)
 {
-	end_run(status, sqlstate, error);
+	end_run(status, e);
 	leaving = true;
 	proc_exit(0);
 }
@@ -189,7 +193,7 @@ check(void)
 {
 	(void) scdc_worker_check();
 	if (asked_to_stop())
-		leave(SCDC_RUN_STOPPED, NULL, NULL);
+		leave(SCDC_RUN_STOPPED, NULL);
 }
 
 /* Sleeps until woken, or so long (ms; -1: no limit).  Was it woken? */
@@ -283,6 +287,61 @@ wait_for_baseline(void)
 	(void) nap(100);
 }
 
+/*
+ * ms until a range that ends with a time is over for sure; -1: it does not, or
+ * nothing has to be waited for.
+ */
+static long
+until_end(void)
+{
+	if (job.complete || job.query->stream_id == 0 || job.query->end_timestamp == DT_NOEND)
+		return -1;
+	return TimestampDifferenceMilliseconds(GetCurrentTimestamp(), job.query->end_timestamp + END_MARGIN);
+}
+
+/* Where WAL ends when all have written their commits who have taken the time of them by now. */
+static XLogRecPtr
+wal_of_past_commits(void)
+{
+	VirtualTransactionId *committing;
+	int			n;
+
+	/* between the two a session is as checkpoints must not meet it */
+	committing = GetVirtualXIDsDelayingChkpt(&n, DELAY_CHKPT_START);
+	while (n > 0 && HaveVirtualXIDsDelayingChkpt(committing, n, DELAY_CHKPT_START))
+		(void) nap(LOOK_MIN);
+	pfree(committing);
+	return scdc_wal_target();
+}
+
+/*
+ * A version's timestamp is the time of its commit, or later.  So when the
+ * clock has passed the last one of the query's range, and all that was
+ * committed by then is captured, nothing can come into the range any more.
+ * (COMMIT PREPARED takes the time a moment before it is seen to commit; hence
+ * the margin.)  What a subscription applies later on, under the time that it
+ * had elsewhere, is not waited for.
+ *
+ * Called when there is nothing to do; should it be looked once more, at once?
+ */
+static bool
+look_at_end(void)
+{
+	static XLogRecPtr target = InvalidXLogRecPtr;
+	ScdcWaitResult result;
+	char	   *reason;
+
+	if (until_end() != 0)
+		return false;
+	if (XLogRecPtrIsInvalid(target))
+		target = wal_of_past_commits();
+	StartTransactionCommand();
+	result = scdc_wait_captured(target, END_WAIT, &reason);
+	CommitTransactionCommand();
+	job.complete = result == SCDC_WAIT_DONE;
+	return result != SCDC_WAIT_STALLED; /* if it is, all are woken when it goes on */
+}
+
 /* Trigger "once": one batch, whatever its size, or the one that was not finished. */
 static void
 run_once(void)
@@ -295,7 +354,7 @@ run_once(void)
 		wait_for_baseline();
 	if (plan == SCDC_PLAN_BATCH)
 		run_batch();
-	leave(SCDC_RUN_FINISHED, NULL, NULL);
+	leave(SCDC_RUN_FINISHED, NULL);
 }
 
 static void
@@ -315,7 +374,7 @@ run_available(int *failures)
 		check();
 		scdc_batch_restore(&job, set_restoring);
 	}
-	leave(SCDC_RUN_FINISHED, NULL, NULL);
+	leave(SCDC_RUN_FINISHED, NULL);
 }
 
 /* The next time at which an interval trigger (ms) fires: a multiple of the interval after the start. */
@@ -337,9 +396,12 @@ nap_idle(bool expect_event, bool had_batch, uint64 asked)
 {
 	static long poll = POLL_INTERVAL;
 	static long distance = LOOK_MIN;
+	long		end = until_end();
 	long		timeout = expect_event ? IDLE_INTERVAL : -1;
 	int64		until;
 
+	if (end > 0)
+		timeout = Min(end, expect_event ? IDLE_INTERVAL : CLOCK_INTERVAL);
 	if (job.query->stream_id != 0)
 	{
 		(void) nap(timeout);
@@ -407,7 +469,7 @@ run_by_interval(int64 start, int *failures)
 		scdc_batch_restore(&job, set_restoring);
 		plan = scdc_batch_plan(&job, true, true);
 		if (plan == SCDC_PLAN_ENDED)
-			leave(SCDC_RUN_FINISHED, NULL, NULL);
+			leave(SCDC_RUN_FINISHED, NULL);
 		if (plan == SCDC_PLAN_BATCH)
 		{
 			run_batch();
@@ -431,6 +493,8 @@ run_by_interval(int64 start, int *failures)
 				notify("QueryIdle", -1);
 				idle_since = 0;
 			}
+			if (look_at_end())
+				continue;
 		}
 		if (job.query->trigger_interval > 0)
 		{
@@ -458,6 +522,22 @@ backoff(int failures)
 	return Min((long) BACKOFF_MIN << Min(failures - 1, 20), BACKOFF_MAX);
 }
 
+/* Copies what there is room for, up to a whole character. */
+static void
+cut(char *to, const char *from, Size size)
+{
+	strlcpy(to, from ? from : "", size);
+	if (from)
+		to[pg_mbcliplen(from, strlen(from), size - 1)] = '\0';
+}
+
+/* Would it be the same each time?  Only a damaged state is made anew; a log stays damaged, or as it must not be. */
+static bool
+is_lasting(const ErrorData *e)
+{
+	return scdc_was_stop() || (e->sqlerrcode == ERRCODE_DATA_CORRUPTED && !job.state_broken);
+}
+
 /*
  * After an error: gives up, or waits for a while.  A batch that failed leaves
  * nothing behind but what the next try writes again; the state is looked at
@@ -482,14 +562,15 @@ recover(ErrorData *e, int *failures)
 	reset_session();
 
 	if (asked_to_stop())
-		leave(SCDC_RUN_STOPPED, NULL, NULL);
+		leave(SCDC_RUN_STOPPED, NULL);
 	(*failures)++;
-	if (scdc_was_stop() || *failures > scdc_max_restarts)
-		leave(SCDC_RUN_FAILED, unpack_sql_state(e->sqlerrcode),
-			  e->detail ? psprintf("%s (%s)", e->message, e->detail) : e->message);
+	if (is_lasting(e) || *failures > scdc_max_restarts)
+		leave(SCDC_RUN_FAILED, e);
 
 	LWLockAcquire(scdc_shared->lock, LW_EXCLUSIVE);
-	strlcpy(slot->error, e->message, sizeof(slot->error));
+	cut(slot->error.message, e->message, sizeof(slot->error.message));
+	cut(slot->error.detail, e->detail, sizeof(slot->error.detail));
+	cut(slot->error.hint, e->hint, sizeof(slot->error.hint));
 	LWLockRelease(scdc_shared->lock);
 	set_activity(SCDC_JOB_BACKING_OFF, "waiting to try again after an error");
 	nap_until(scdc_clock_ms() + backoff(*failures));
@@ -544,7 +625,26 @@ job_loop(void)
  * ---------------------------------------------------------------------
  */
 
-/* Waits for the end of stream_start's transaction; then the query is there, or it never will be. */
+/*
+ * Waits for the end of stream_start's transaction; then the query is there, or
+ * it never will be.  False if it is known to have been rolled back.  Its
+ * session wakes us; one that commits what was prepared does not.
+ */
+static bool
+wait_for_starter(void)
+{
+	while (TransactionIdIsValid(slot->starter) && TransactionIdIsInProgress(slot->starter))
+	{
+		if (asked_to_stop())
+			return false;
+		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, STARTER_INTERVAL, PG_WAIT_EXTENSION);
+		ResetLatch(MyLatch);
+		(void) scdc_worker_check();
+	}
+	return true;
+}
+
+/* The query as it was started; false if it is not there, or not to be run by us. */
 static bool
 load_query(const ScdcJobTask *task)
 {
@@ -552,8 +652,6 @@ load_query(const ScdcJobTask *task)
 	Snapshot	snapshot;
 
 	StartTransactionCommand();
-	if (TransactionIdIsValid(slot->starter) && TransactionIdIsInProgress(slot->starter))
-		XactLockTableWait(slot->starter, NULL, NULL, XLTW_None);
 	PushActiveSnapshot(GetTransactionSnapshot());
 	snapshot = RegisterSnapshot(GetLatestSnapshot());
 	old = MemoryContextSwitchTo(job.context);
@@ -604,7 +702,7 @@ scdc_job_main(Datum arg)
 	keep_freed_memory();
 	job.context = AllocSetContextCreate(TopMemoryContext, "streamcdc job", ALLOCSET_DEFAULT_SIZES);
 	job.run_id = task.run_id;
-	if (!load_query(&task))
+	if (!wait_for_starter() || !load_query(&task))
 	{
 		leaving = true;
 		proc_exit(0);
@@ -618,7 +716,15 @@ scdc_job_main(Datum arg)
 	if (by_commit)
 		pg_atomic_fetch_add_u32(&scdc_job_slots->by_commit, 1);
 	if (attempts > scdc_max_restarts)
-		leave(SCDC_RUN_FAILED, "58000", "the worker of the query has died too often without finishing a batch");
+	{
+		ErrorData	e = {
+			.sqlerrcode = ERRCODE_SYSTEM_ERROR,
+			.message = "the worker of the query has died too often without finishing a batch",
+			.hint = "The server's log says what it has died of.",
+		};
+
+		leave(SCDC_RUN_FAILED, &e);
+	}
 	note_beginning();
 	if (attempts > 1)
 		nap_until(scdc_clock_ms() + backoff(attempts - 1));

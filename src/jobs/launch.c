@@ -15,10 +15,13 @@
 #include "postmaster/bgworker.h"
 #include "storage/ipc.h"
 #include "storage/lmgr.h"
+#include "utils/builtins.h"
+#include "utils/memutils.h"
 #include "utils/snapmgr.h"
 #include "utils/syscache.h"
 #include "utils/timestamp.h"
 
+#include "attempt.h"
 #include "clock.h"
 #include "jobs/launch.h"
 #include "jobs/slots.h"
@@ -33,6 +36,100 @@ PGDLLEXPORT void scdc_starter_main(Datum arg);
 
 /* What could not be started is tried again after this long (ms). */
 #define RETRY_INTERVAL	5000
+
+void
+scdc_job_check_role(Oid role)
+{
+	HeapTuple	tuple = SearchSysCache1(AUTHOID, ObjectIdGetDatum(role));
+	bool		can_login = HeapTupleIsValid(tuple) && ((Form_pg_authid) GETSTRUCT(tuple))->rolcanlogin;
+
+	if (!HeapTupleIsValid(tuple))
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_AUTHORIZATION_SPECIFICATION),
+				 errmsg("the owner of the query was dropped"),
+				 errhint("Drop the query with stream_drop.")));
+	ReleaseSysCache(tuple);
+	if (!can_login)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_AUTHORIZATION_SPECIFICATION),
+				 errmsg("role \"%s\" is not permitted to log in", GetUserNameFromId(role, true)),
+				 errdetail("A query runs in a session of its owner."),
+				 errhint("ALTER ROLE %s LOGIN;", quote_identifier(GetUserNameFromId(role, true)))));
+}
+
+/* ---- what a transaction has started ---- */
+
+typedef struct Started
+{
+	ScdcJobSlot *slot;
+	pg_uuid_t	run_id;
+	SubTransactionId by;
+} Started;
+
+static List *started = NIL;		/* of Started *, in TopMemoryContext */
+
+/* The transaction has ended, or it is prepared and its workers find out for themselves. */
+static void
+at_transaction_end(XactEvent event, void *arg)
+{
+	ListCell   *lc;
+
+	if (event != XACT_EVENT_COMMIT && event != XACT_EVENT_ABORT && event != XACT_EVENT_PREPARE)
+		return;
+	foreach(lc, started)
+	{
+		Started    *s = lfirst(lc);
+
+		if (event == XACT_EVENT_ABORT)
+			scdc_slot_take_back(s->slot, &s->run_id);
+		else
+			scdc_slot_wake(s->slot);
+	}
+	list_free_deep(started);
+	started = NIL;
+}
+
+static void
+at_subtransaction_end(SubXactEvent event, SubTransactionId mine, SubTransactionId parent, void *arg)
+{
+	ListCell   *lc;
+
+	foreach(lc, started)
+	{
+		Started    *s = lfirst(lc);
+
+		if (s->by != mine)
+			continue;
+		if (event == SUBXACT_EVENT_COMMIT_SUB)
+			s->by = parent;
+		else if (event == SUBXACT_EVENT_ABORT_SUB)
+		{
+			scdc_slot_take_back(s->slot, &s->run_id);
+			started = foreach_delete_current(started, lc);
+			pfree(s);
+		}
+	}
+}
+
+static void
+note_started(ScdcJobSlot *slot, const pg_uuid_t *run_id)
+{
+	static bool registered = false;
+	MemoryContext old = MemoryContextSwitchTo(TopMemoryContext);
+	Started    *s = palloc(sizeof(Started));
+
+	if (!registered)
+	{
+		RegisterXactCallback(at_transaction_end, NULL);
+		RegisterSubXactCallback(at_subtransaction_end, NULL);
+	}
+	registered = true;
+	s->slot = slot;
+	s->run_id = *run_id;
+	s->by = GetCurrentSubTransactionId();
+	started = lappend(started, s);
+	MemoryContextSwitchTo(old);
+}
 
 ScdcLaunch
 scdc_job_launch(const ScdcQuery *q, const pg_uuid_t *run_id, TransactionId starter)
@@ -61,6 +158,8 @@ scdc_job_launch(const ScdcQuery *q, const pg_uuid_t *run_id, TransactionId start
 		scdc_slot_free(slot);
 		return SCDC_LAUNCH_NO_WORKER;
 	}
+	if (TransactionIdIsValid(starter))
+		note_started(slot, run_id);
 	return SCDC_LAUNCH_OK;
 }
 
@@ -113,27 +212,18 @@ scdc_starter_launch_missing(long sleep)
 
 /* ---- the starter ---- */
 
-/* Why nobody can run as this role; NULL if that is possible. */
-static const char *
-role_problem(Oid role)
+static void
+check_role(void *arg)
 {
-	HeapTuple	tuple = SearchSysCache1(AUTHOID, ObjectIdGetDatum(role));
-	bool		can_login;
-
-	if (!HeapTupleIsValid(tuple))
-		return "the owner of the query was dropped";
-	can_login = ((Form_pg_authid) GETSTRUCT(tuple))->rolcanlogin;
-	ReleaseSysCache(tuple);
-	return can_login ? NULL : "the owner of the query is not permitted to log in any more";
+	scdc_job_check_role(*(Oid *) arg);
 }
 
 static void
-fail_run(const ScdcQuery *q, ScdcRun *run, const char *problem)
+fail_run(const ScdcQuery *q, ScdcRun *run, const ErrorData *e)
 {
 	run->status = SCDC_RUN_FAILED;
 	run->ended_at = GetCurrentTimestamp();
-	run->sqlstate = "28000";
-	run->error = pstrdup(problem);
+	scdc_run_take_error(run, e);
 	scdc_run_replace(run);
 	scdc_progress_notify("QueryTerminated", q, &run->run_id, -1);
 }
@@ -149,14 +239,14 @@ launch_all(Snapshot snapshot, bool *missing)
 	{
 		ScdcQuery  *q = lfirst(lc);
 		ScdcRun    *run = scdc_run_read(&q->query_id, snapshot);
-		const char *problem;
+		ErrorData  *e;
 
 		if (run == NULL || run->status != SCDC_RUN_RUNNING)
 			continue;
-		problem = role_problem(q->owner);
-		if (problem)
+		e = scdc_attempt(check_role, &q->owner);
+		if (e)
 		{
-			fail_run(q, run, problem);
+			fail_run(q, run, e);
 			continue;
 		}
 		any = true;

@@ -15,6 +15,9 @@
 
 #include "jobs/query.h"
 
+/* Raises 28000 unless a worker can run as the role. */
+extern void scdc_job_check_role(Oid role);
+
 typedef enum ScdcLaunch
 {
 	SCDC_LAUNCH_OK,
@@ -22,7 +25,11 @@ typedef enum ScdcLaunch
 	SCDC_LAUNCH_NO_WORKER		/* no slot, or no background worker, is free */
 } ScdcLaunch;
 
-/* Launches a worker for a run of a query; it waits for the end of transaction starter, if that is valid. */
+/*
+ * Launches a worker for a run of a query; it waits for the end of transaction
+ * starter, which is the current one, if that is valid.  When that, or the
+ * subtransaction, is rolled back, it leaves.
+ */
 extern ScdcLaunch scdc_job_launch(const ScdcQuery *query, const pg_uuid_t *run_id, TransactionId starter);
 
 /* Launcher: starts starters where queries may be without workers; returns how long it may sleep (ms). */

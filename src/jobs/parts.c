@@ -157,7 +157,7 @@ read_extent(ScdcParts *p)
 				 errmsg("could not read file \"%s\": %m", FilePathName(p->file))));
 	if (nread != (int) p->extent)
 		ereport(ERROR,
-				(errcode(ERRCODE_DATA_CORRUPTED),
+				(errcode(ERRCODE_IO_ERROR),
 				 errmsg("could not read file \"%s\": read %d of %zu", FilePathName(p->file), nread, p->extent)));
 	p->at = p->buffer;
 	p->left = p->extent;

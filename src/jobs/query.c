@@ -210,7 +210,8 @@ scdc_query_delete(const ScdcQuery *q, Snapshot snapshot)
 
 enum
 {
-	R_QUERY, R_RUN, R_PLACE, R_STATUS, R_ATTEMPTS, R_STARTED, R_ENDED, R_SQLSTATE, R_ERROR, R_COLUMNS
+	R_QUERY, R_RUN, R_PLACE, R_STATUS, R_ATTEMPTS, R_STARTED, R_ENDED, R_SQLSTATE, R_ERROR, R_DETAIL, R_HINT,
+	R_COLUMNS
 };
 
 static void *
@@ -228,6 +229,8 @@ run_of_row(HeapTuple tuple, Datum *values, bool *isnull)
 	run->ended_at = isnull[R_ENDED] ? 0 : DatumGetTimestampTz(values[R_ENDED]);
 	run->sqlstate = cstring_or_null(values[R_SQLSTATE], isnull[R_SQLSTATE]);
 	run->error = cstring_or_null(values[R_ERROR], isnull[R_ERROR]);
+	run->detail = cstring_or_null(values[R_DETAIL], isnull[R_DETAIL]);
+	run->hint = cstring_or_null(values[R_HINT], isnull[R_HINT]);
 	run->tid = tuple->t_self;
 	return run;
 }
@@ -254,6 +257,8 @@ run_values(const ScdcRun *run, Datum *values, bool *isnull)
 	isnull[R_ENDED] = run->ended_at == 0;
 	values[R_SQLSTATE] = text_or_null(run->sqlstate, &isnull[R_SQLSTATE]);
 	values[R_ERROR] = text_or_null(run->error, &isnull[R_ERROR]);
+	values[R_DETAIL] = text_or_null(run->detail, &isnull[R_DETAIL]);
+	values[R_HINT] = text_or_null(run->hint, &isnull[R_HINT]);
 }
 
 void
@@ -274,6 +279,21 @@ scdc_run_replace(const ScdcRun *run)
 
 	run_values(run, values, isnull);
 	replace_row(SCDC_RUNS, &run->tid, values, isnull);
+}
+
+static char *
+copy_or_null(const char *text)
+{
+	return text ? pstrdup(text) : NULL;
+}
+
+void
+scdc_run_take_error(ScdcRun *run, const ErrorData *e)
+{
+	run->sqlstate = e ? pstrdup(unpack_sql_state(e->sqlerrcode)) : NULL;
+	run->error = e ? copy_or_null(e->message) : NULL;
+	run->detail = e ? copy_or_null(e->detail) : NULL;
+	run->hint = e ? copy_or_null(e->hint) : NULL;
 }
 
 /* ---- batches ---- */

@@ -123,7 +123,9 @@ typedef struct ScdcRun
 	TimestampTz started_at;
 	TimestampTz ended_at;		/* 0: not yet */
 	char	   *sqlstate;		/* of the error that ended it, or NULL */
-	char	   *error;
+	char	   *error;			/* its message ... */
+	char	   *detail;			/* and the rest of it, or NULL */
+	char	   *hint;
 	ItemPointerData tid;
 } ScdcRun;
 
@@ -166,6 +168,7 @@ extern void scdc_query_insert(const ScdcQuery *query);
 extern void scdc_query_replace(const ScdcQuery *query); /* the row at tid */
 extern void scdc_run_insert(const ScdcRun *run);
 extern void scdc_run_replace(const ScdcRun *run);
+extern void scdc_run_take_error(ScdcRun *run, const ErrorData *error); /* NULL: none */
 extern void scdc_batch_insert(const pg_uuid_t *query_id, const ScdcBatch *batch);
 extern void scdc_progress_insert(const pg_uuid_t *query_id, const ScdcProgress *progress);
 

@@ -10,6 +10,7 @@
 #include "postgres.h"
 
 #include "executor/spi.h"
+#include "executor/tstoreReceiver.h"
 #include "miscadmin.h"
 #include "nodes/nodeFuncs.h"
 #include "storage/lmgr.h"
@@ -17,6 +18,7 @@
 #include "utils/builtins.h"
 #include "utils/inval.h"
 #include "utils/memutils.h"
+#include "utils/syscache.h"
 
 #include "jobs/sink.h"
 #include "jobs/sink_kinds.h"
@@ -352,26 +354,20 @@ static Tuplestorestate *
 replace_batch(const char *text)
 {
 	Tuplestorestate *rows = tuplestore_begin_heap(false, false, work_mem);
-	int64		nrows = 0;
+	SPIPlanPtr	plan = SPI_prepare(text, 0, NULL);
+	SPIExecuteOptions options = {.dest = CreateDestReceiver(DestTuplestore)};
 	TupleDesc	desc;
-	Portal		portal = SPI_cursor_open_with_args(NULL, text, 0, NULL, NULL, NULL, false, CURSOR_OPT_NO_SCROLL);
+	int			result;
 
-	if (portal == NULL)
-		elog(ERROR, "could not open a cursor: %s", SPI_result_code_string(SPI_result));
-	desc = CreateTupleDescCopy(portal->tupDesc);
-	for (;;)
-	{
-		SPI_cursor_fetch(portal, true, 1000);
-		if (SPI_processed == 0)
-			break;
-		for (uint64 i = 0; i < SPI_processed; i++)
-			tuplestore_puttuple(rows, SPI_tuptable->vals[i]);
-		nrows += SPI_processed;
-		SPI_freetuptable(SPI_tuptable);
-	}
-	SPI_cursor_close(portal);
+	if (plan == NULL)
+		elog(ERROR, "SPI_prepare failed: %s", SPI_result_code_string(SPI_result));
+	desc = CreateTupleDescCopy(((CachedPlanSource *) linitial(SPI_plan_get_plan_sources(plan)))->resultDesc);
+	SetTuplestoreDestReceiverParams(options.dest, rows, CurrentMemoryContext, false, NULL, NULL);
+	result = SPI_execute_plan_extended(plan, &options);
+	if (result < 0)
+		elog(ERROR, "could not run the query: %s", SPI_result_code_string(result));
 	SPI_unregister_relation(SCDC_BATCH);
-	register_batch(desc, rows, nrows);
+	register_batch(desc, rows, SPI_processed);
 	return rows;
 }
 

@@ -17,6 +17,7 @@
 #include "utils/typcache.h"
 #include "utils/varlena.h"
 
+#include "attempt.h"
 #include "jobs/sink.h"
 #include "jobs/sink_kinds.h"
 #include "jobs/uses.h"
@@ -240,37 +241,44 @@ call_close(Oid close_function, const char *error)
 		elog(ERROR, "SPI_execute_with_args failed");
 }
 
+typedef struct CloseCall
+{
+	Oid			function;
+	const char *error;
+} CloseCall;
+
+static void
+attempt_close(void *arg)
+{
+	CloseCall  *call = arg;
+
+	call_close(call->function, call->error);
+}
+
 /* Tells close of an error, which goes on afterwards: what close raises itself is a warning beside that. */
 static void
-call_close_after(Oid close_function, ErrorData *error)
+call_close_after(Oid close_function, const ErrorData *error)
 {
-	MemoryContext cxt = CurrentMemoryContext;
-	ResourceOwner owner = CurrentResourceOwner;
+	CloseCall	call = {close_function, error->message};
+	ErrorData  *another = scdc_attempt(attempt_close, &call);
 
-	BeginInternalSubTransaction(NULL);
-	MemoryContextSwitchTo(cxt);
-	PG_TRY();
-	{
-		call_close(close_function, error->message);
-		ReleaseCurrentSubTransaction();
-	}
-	PG_CATCH();
-	{
-		ErrorData  *another;
+	if (another == NULL)
+		return;
+	if (another->sqlerrcode == ERRCODE_QUERY_CANCELED)
+		ReThrowError(another);
+	ereport(WARNING,
+			(errmsg("function %s has failed after an error in the rows: %s", function_name(close_function),
+					another->message)));
+}
 
-		MemoryContextSwitchTo(cxt);
-		another = CopyErrorData();
-		FlushErrorState();
-		RollbackAndReleaseCurrentSubTransaction();
-		if (another->sqlerrcode == ERRCODE_QUERY_CANCELED)
-			ReThrowError(another);
-		ereport(WARNING,
-				(errmsg("function %s has failed after an error in the rows: %s", function_name(close_function),
-						another->message)));
-	}
-	PG_END_TRY();
-	MemoryContextSwitchTo(cxt);
-	CurrentResourceOwner = owner;
+static void
+call_for_rows(void *arg)
+{
+	SPIExecuteOptions options = {.dest = CreateDestReceiver(DestNone)};
+	int			result = SPI_execute_extended(arg, &options);
+
+	if (result < 0)
+		elog(ERROR, "SPI_execute_extended failed: %s", SPI_result_code_string(result));
 }
 
 /* ForeachWriter: open, process each row unless open said false, close. */
@@ -283,8 +291,6 @@ scdc_sink_function_write_rows(const ScdcQuery *q, const char *text, int64 batch_
 	Oid			open_function = open_of(q, function);
 	Oid			close_function = close_of(q, function);
 	char	   *call = row_call_sql(q->sink, argtype, scdc_sink_query_columns(text));
-	MemoryContext cxt = CurrentMemoryContext;
-	ResourceOwner owner = CurrentResourceOwner;
 	bool		process = true;
 
 	check_function(q, function);
@@ -301,34 +307,14 @@ scdc_sink_function_write_rows(const ScdcQuery *q, const char *text, int64 batch_
 	}
 	if (process)
 	{
+		ErrorData  *e = scdc_attempt(call_for_rows, psprintf("SELECT %s FROM (%s\n) AS q", call, text));
+
 		/* close is told of an error before that goes on */
-		BeginInternalSubTransaction(NULL);
-		MemoryContextSwitchTo(cxt);
-		PG_TRY();
+		if (e)
 		{
-			SPIExecuteOptions options = {.dest = CreateDestReceiver(DestNone)};
-			int			result = SPI_execute_extended(psprintf("SELECT %s FROM (%s\n) AS q", call, text), &options);
-
-			if (result < 0)
-				elog(ERROR, "SPI_execute_extended failed: %s", SPI_result_code_string(result));
-			ReleaseCurrentSubTransaction();
-			MemoryContextSwitchTo(cxt);
-			CurrentResourceOwner = owner;
-		}
-		PG_CATCH();
-		{
-			ErrorData  *e;
-
-			MemoryContextSwitchTo(cxt);
-			e = CopyErrorData();
-			FlushErrorState();
-			RollbackAndReleaseCurrentSubTransaction();
-			MemoryContextSwitchTo(cxt);
-			CurrentResourceOwner = owner;
 			call_close_after(close_function, e);
 			ReThrowError(e);
 		}
-		PG_END_TRY();
 	}
 	call_close(close_function, NULL);
 }

@@ -41,7 +41,9 @@
 #include "utils/typcache.h"
 #include "utils/varlena.h"
 
+#include "attempt.h"
 #include "jobs/append.h"
+#include "jobs/failure.h"
 #include "jobs/sink.h"
 #include "jobs/sink_kinds.h"
 #include "jobs/uses.h"
@@ -273,9 +275,21 @@ added_value(const ScdcQuery *q, const char *column)
 	return value;
 }
 
+/* Nobody but its owner knows what a column of a view comes from. */
+static void
+cannot_add_to_view(const ScdcQuery *q, const char *view, const char *column, bool create)
+{
+	scdc_stop(ERRCODE_UNDEFINED_COLUMN,
+			  psprintf("column \"%s\" is missing in view \"%s\"", column, view),
+			  "Option \"mergeSchema\" adds columns to tables only.",
+			  create ? "Add it to the view with CREATE OR REPLACE VIEW." :
+			  psprintf("Add it to the view with CREATE OR REPLACE VIEW, then SELECT stream_resume(%s);",
+					   quote_literal_cstr(q->name)));
+}
+
 /* Columns of the sink that the new ones of the query were missing in. */
 static void
-merge_schema(const ScdcQuery *q, Oid relid, TupleDesc columns)
+merge_schema(const ScdcQuery *q, Oid relid, TupleDesc columns, bool create)
 {
 	Relation	rel = relation_open(relid, AccessShareLock);
 	char	   *name = quote_qualified_identifier(get_namespace_name(RelationGetNamespace(rel)),
@@ -290,6 +304,8 @@ merge_schema(const ScdcQuery *q, Oid relid, TupleDesc columns)
 
 		if (scdc_sink_find_column(RelationGetDescr(rel), NameStr(att->attname)) >= 0 || is_metadata(NameStr(att->attname)))
 			continue;
+		if (rel->rd_rel->relkind == RELKIND_VIEW)
+			cannot_add_to_view(q, RelationGetRelationName(rel), NameStr(att->attname), create);
 		value = added_value(q, NameStr(att->attname));
 		appendStringInfo(&s, "ALTER TABLE %s ADD COLUMN %s", name, column_sql(att));
 		if (value)
@@ -726,30 +742,6 @@ scdc_sink_qualify(ScdcQuery *q)
 															RangeVarGetCreationNamespace(rv)), rv->relname);
 }
 
-/*
- * The sink runs its triggers and defaults as whoever writes into it.  For an
- * ordinary owner that is the rule with any INSERT; a superuser's query would
- * give the server away to the sink's owner (reliability 8.1).
- */
-static void
-check_sink_owner(const ScdcQuery *q, Oid relid)
-{
-	HeapTuple	tuple = SearchSysCache1(RELOID, ObjectIdGetDatum(relid));
-	Oid			owner;
-
-	if (!HeapTupleIsValid(tuple))
-		elog(ERROR, "cache lookup failed for relation %u", relid);
-	owner = ((Form_pg_class) GETSTRUCT(tuple))->relowner;
-	ReleaseSysCache(tuple);
-	if (scdc_uses_owner_gains(q, owner))
-		ereport(ERROR,
-				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
-				 errmsg("sink \"%s\" does not belong to a superuser", get_rel_name(relid)),
-				 errdetail("Its owner's triggers and defaults would run with the rights of superuser \"%s\".",
-						   GetUserNameFromId(q->owner, true)),
-				 errhint("Start the query as role \"%s\".", GetUserNameFromId(owner, true))));
-}
-
 /* What holds for all that a command writes into: the sink, its parts, and the table behind it if it is a view.  Returns them. */
 static List *
 check_target(const ScdcQuery *q, Oid relid)
@@ -765,7 +757,7 @@ check_target(const ScdcQuery *q, Oid relid)
 			ereport(ERROR,
 					(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 					 errmsg("sink \"%s\" is the source of the query", get_rel_name(part))));
-		check_sink_owner(q, part);
+		scdc_uses_check_sink(q, part);
 	}
 	if (get_rel_relispartition(relid))
 		foreach(lc, get_partition_ancestors(relid))
@@ -878,7 +870,7 @@ scdc_sink_table_check(ScdcQuery *q, const char *text, TupleDesc columns, bool cr
 				(errmsg("sink \"%s\" is unlogged", get_rel_name(relid)),
 				 errdetail("Rows that it loses in a crash are not written again.")));
 	if (q->merge_schema)
-		merge_schema(q, relid, columns);
+		merge_schema(q, relid, columns, create);
 
 	sink = relation_open(relid, AccessShareLock);
 	if (q->apply)
@@ -1102,6 +1094,23 @@ is_replaceable(Relation sink)
 	return true;
 }
 
+typedef struct MirrorWrite
+{
+	const ScdcQuery *query;
+	const char *text;
+	TupleDesc	columns;
+	Relation	sink;
+	int64		rows;
+} MirrorWrite;
+
+static void
+update_mirror(void *arg)
+{
+	MirrorWrite *w = arg;
+
+	w->rows = run_all(sink_sql(w->query, w->text, w->columns, w->sink, false));
+}
+
 /*
  * Rows that exchange values of another unique index of the sink (or of an
  * exclusion constraint) cannot be updated one by one.  If that is what
@@ -1110,37 +1119,16 @@ is_replaceable(Relation sink)
 static int64
 write_mirror(const ScdcQuery *q, const char *text, TupleDesc columns, Relation sink)
 {
-	MemoryContext cxt = CurrentMemoryContext;
-	ResourceOwner owner = CurrentResourceOwner;
-	volatile int64 rows = 0;
-	ErrorData  *volatile e = NULL;
+	MirrorWrite w = {.query = q,.text = text,.columns = columns,.sink = sink};
+	ErrorData  *e = scdc_attempt(update_mirror, &w);
 
-	BeginInternalSubTransaction(NULL);
-	MemoryContextSwitchTo(cxt);
-	PG_TRY();
-	{
-		rows = run_all(sink_sql(q, text, columns, sink, false));
-		ReleaseCurrentSubTransaction();
-	}
-	PG_CATCH();
-	{
-		if (geterrcode() != ERRCODE_UNIQUE_VIOLATION && geterrcode() != ERRCODE_EXCLUSION_VIOLATION)
-			PG_RE_THROW();
-		MemoryContextSwitchTo(cxt);
-		e = CopyErrorData();
-		FlushErrorState();
-		RollbackAndReleaseCurrentSubTransaction();
-	}
-	PG_END_TRY();
-	MemoryContextSwitchTo(cxt);
-	CurrentResourceOwner = owner;
 	if (e == NULL)
-		return rows;
+		return w.rows;
+	if (e->sqlerrcode != ERRCODE_UNIQUE_VIOLATION && e->sqlerrcode != ERRCODE_EXCLUSION_VIOLATION)
+		ReThrowError(e);
 	if (!is_replaceable(sink))
 	{
-		/* in the detail, which is kept with the query */
-		e->detail = psprintf("%s%sIf rows exchange values, the constraint has to be DEFERRABLE INITIALLY DEFERRED.",
-							 e->detail ? e->detail : "", e->detail ? " " : "");
+		e->hint = pstrdup("If rows exchange values, the constraint has to be DEFERRABLE INITIALLY DEFERRED.");
 		ReThrowError(e);
 	}
 	return run_all(sink_sql(q, text, columns, sink, true));

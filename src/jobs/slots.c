@@ -93,7 +93,7 @@ scdc_slot_take(Oid dboid, const pg_uuid_t *query_id, const pg_uuid_t *run_id, Tr
 		slot->activity = SCDC_JOB_STARTING;
 		slot->batch_id = -1;
 		slot->has_data = false;
-		slot->error[0] = '\0';
+		memset(&slot->error, 0, sizeof(slot->error));
 		pg_atomic_write_u32(&slot->stop, 0);
 		pg_atomic_write_u64(&slot->asked, 0);
 		pg_atomic_write_u64(&slot->answered, 0);
@@ -111,6 +111,22 @@ scdc_slot_free(ScdcJobSlot *slot)
 	slot->latch = NULL;
 	LWLockRelease(scdc_shared->lock);
 	ConditionVariableBroadcast(&slot->cv);
+}
+
+void
+scdc_slot_take_back(ScdcJobSlot *slot, const pg_uuid_t *run_id)
+{
+	LWLockAcquire(scdc_shared->lock, LW_EXCLUSIVE);
+	if (slot->phase == SCDC_SLOT_LAUNCHED && memcmp(&slot->run_id, run_id, sizeof(pg_uuid_t)) == 0)
+	{
+		memset(&slot->query_id, 0, sizeof(pg_uuid_t));
+		pg_atomic_write_u32(&slot->stop, 1);
+		if (slot->pid == 0)
+			slot->phase = SCDC_SLOT_FREE;	/* a worker that comes finds that it is not meant */
+		else if (slot->latch)
+			SetLatch(slot->latch);
+	}
+	LWLockRelease(scdc_shared->lock);
 }
 
 ScdcJobSlot *

@@ -36,12 +36,20 @@ typedef enum ScdcJobActivity
 	SCDC_JOB_BACKING_OFF		/* after an error */
 } ScdcJobActivity;
 
+/* An error, as far as there is room for it. */
+typedef struct ScdcSlotError
+{
+	char		message[400];
+	char		detail[400];	/* may be empty, as the next */
+	char		hint[400];
+} ScdcSlotError;
+
 typedef struct ScdcJobSlot
 {
 	/* written under the LWLock of shmem.h */
 	ScdcSlotPhase phase;
 	Oid			dboid;
-	pg_uuid_t	query_id;
+	pg_uuid_t	query_id;		/* zero: nobody's any more */
 	pg_uuid_t	run_id;
 	int			pid;			/* 0 before the worker runs */
 	Latch	   *latch;
@@ -51,7 +59,7 @@ typedef struct ScdcJobSlot
 	ScdcJobActivity activity;
 	int64		batch_id;		/* under way, or the last one */
 	bool		has_data;
-	char		error[400];		/* of the last try, while it backs off */
+	ScdcSlotError error;		/* of the last try, while it backs off */
 
 	/* no lock */
 	pg_atomic_uint32 stop;		/* asked to end */
@@ -76,6 +84,9 @@ extern void scdc_slots_init(bool found);	/* at start-up, under AddinShmemInitLoc
 extern ScdcJobSlot *scdc_slot_take(Oid dboid, const pg_uuid_t *query_id, const pg_uuid_t *run_id, TransactionId starter,
 								   bool *running);
 extern void scdc_slot_free(ScdcJobSlot *slot);
+
+/* Takes the slot away from its query; a worker that has begun to wait for the starter leaves. */
+extern void scdc_slot_take_back(ScdcJobSlot *slot, const pg_uuid_t *run_id);
 
 /* The slot of a query; NULL if it has none. */
 extern ScdcJobSlot *scdc_slot_find(Oid dboid, const pg_uuid_t *query_id);

@@ -20,6 +20,7 @@
 #include "jobs/source_kinds.h"
 #include "log/schema.h"
 #include "sql/registration.h"
+#include "worker.h"
 
 /* ---------------------------------------------------------------------
  * at stream_start
@@ -204,10 +205,10 @@ scdc_source_latest(ScdcSource *source)
 }
 
 char *
-scdc_source_next(ScdcSource *source, const char *after, const char *upto, bool limited, bool *ended)
+scdc_source_next(ScdcSource *source, const char *after, const char *upto, bool limited, bool complete, bool *ended)
 {
 	*ended = false;
-	return source->tracked ? scdc_tracked_next(source, after, upto, limited, ended) :
+	return source->tracked ? scdc_tracked_next(source, after, upto, limited, complete, ended) :
 		scdc_registered_next(source, after, upto, limited, ended);
 }
 
@@ -218,10 +219,23 @@ scdc_source_read(ScdcSource *source, const ScdcBatch *batch, ScdcFlow *flow)
 	if (batch->end_offset == NULL ||
 		(batch->start_offset && strcmp(batch->start_offset, batch->end_offset) == 0))
 		return;
-	if (source->tracked)
-		scdc_tracked_read(source, batch, flow);
-	else
+	if (!source->tracked)
+	{
 		scdc_registered_batch(source, batch, flow);
+		return;
+	}
+	PG_TRY();
+	{
+		scdc_tracked_read(source, batch, flow);
+	}
+	PG_CATCH();
+	{
+		/* what is in the log stays there: a gap, a value that cannot be cast, the end of the row identity */
+		if (scdc_error_is_about_value(geterrcode()) && ERRCODE_TO_CATEGORY(geterrcode()) != ERRCODE_INTERNAL_ERROR)
+			scdc_stop_is_next();
+		PG_RE_THROW();
+	}
+	PG_END_TRY();
 }
 
 bool

@@ -55,9 +55,12 @@ extern char *scdc_source_latest(ScdcSource *source);
 /*
  * End of the next batch after an offset (NULL: the beginning), within the
  * query's limits and up to the given offset (NULL: no limit of that kind).
- * NULL if there is nothing to read.  *ended: nothing will come any more.
+ * complete: all that can be in the query's range was in the log when the
+ * snapshot was taken.  NULL if there is nothing to read.  *ended: nothing will
+ * come any more.
  */
-extern char *scdc_source_next(ScdcSource *source, const char *after, const char *upto, bool limited, bool *ended);
+extern char *scdc_source_next(ScdcSource *source, const char *after, const char *upto, bool limited, bool complete,
+							  bool *ended);
 
 /* Reads a batch into a flow.  first: it is the query's first (for format "table"). */
 extern void scdc_source_read(ScdcSource *source, const ScdcBatch *batch, ScdcFlow *flow);

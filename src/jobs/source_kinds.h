@@ -39,7 +39,8 @@ extern void scdc_source_take_timestamps(ScdcQuery *query, const ScdcStartOptions
 extern void scdc_tracked_resolve(ScdcQuery *query, const ScdcStartOptions *start, Snapshot snapshot);
 extern void scdc_tracked_open(ScdcSource *source);
 extern char *scdc_tracked_latest(ScdcSource *source);
-extern char *scdc_tracked_next(ScdcSource *source, const char *after, const char *upto, bool limited, bool *ended);
+extern char *scdc_tracked_next(ScdcSource *source, const char *after, const char *upto, bool limited, bool complete,
+							   bool *ended);
 extern void scdc_tracked_read(ScdcSource *source, const ScdcBatch *batch, ScdcFlow *flow);
 
 extern void scdc_registered_resolve(ScdcQuery *query, ScdcRegistration *registration, const ScdcStartOptions *start,

@@ -8,7 +8,7 @@
  */
 #include "postgres.h"
 
-#include "access/heaptoast.h"
+#include "access/detoast.h"
 #include "access/htup_details.h"
 #include "access/relation.h"
 #include "catalog/objectaddress.h"
@@ -32,8 +32,6 @@
 #include "sql/range.h"
 #include "sql/resolve.h"
 
-#define FETCH_ROWS	1000
-
 static const char *const metadata_columns[] = {"_change_type", "_commit_version", "_commit_timestamp"};
 
 static char *
@@ -55,7 +53,16 @@ check_relation(const ScdcRegistration *registration, ScdcRegisteredSchema *schem
 	rel = relation_open(relid, AccessShareLock);
 	desc = CreateTupleDescCopy(RelationGetDescr(rel));
 	relation_close(rel, NoLock);
-	scdc_registration_check(registration, desc, get_rel_name(relid), schema);
+	PG_TRY();
+	{
+		scdc_registration_check(registration, desc, get_rel_name(relid), schema);
+	}
+	PG_CATCH();
+	{
+		scdc_stop_is_next();
+		PG_RE_THROW();
+	}
+	PG_END_TRY();
 	return desc;
 }
 
@@ -504,62 +511,105 @@ scdc_registered_next(ScdcSource *s, const char *after, const char *upto, bool li
 	return next;
 }
 
-/* A row of the query as a work row. */
-static void
-feed(ScdcSource *s, ScdcFlow *flow, HeapTuple tuple, TupleDesc desc, Datum *values, bool *isnull)
+/*
+ * Takes what the query returns, row by row: what one of them needs is all that
+ * is in memory, however wide they are.
+ */
+typedef struct Feeder
 {
-	/* what waits in state must not depend on the relation's toast table */
-	if (HeapTupleHasExternal(tuple))
-		tuple = toast_flatten_tuple(tuple, desc);
-	heap_deform_tuple(tuple, desc, values, isnull);
-	scdc_flow_row(flow, values, isnull);
+	DestReceiver pub;
+	ScdcFlow   *flow;
+	Datum	   *values;			/* of a work row */
+	bool	   *isnull;
+	MemoryContext row_cxt;		/* reset after each row */
+} Feeder;
+
+static bool
+feed_row(TupleTableSlot *row, DestReceiver *self)
+{
+	Feeder	   *f = (Feeder *) self;
+	TupleDesc	desc = row->tts_tupleDescriptor;
+	MemoryContext old = MemoryContextSwitchTo(f->row_cxt);
+
+	slot_getallattrs(row);
+	memcpy(f->isnull, row->tts_isnull, desc->natts * sizeof(bool));
+	for (int i = 0; i < desc->natts; i++)
+	{
+		f->values[i] = row->tts_values[i];
+		/* what waits in state must not depend on the relation's toast table */
+		if (!f->isnull[i] && TupleDescAttr(desc, i)->attlen == -1 && VARATT_IS_EXTERNAL(DatumGetPointer(f->values[i])))
+			f->values[i] = PointerGetDatum(detoast_external_attr((struct varlena *) DatumGetPointer(f->values[i])));
+	}
+	scdc_flow_row(f->flow, f->values, f->isnull);
+	MemoryContextSwitchTo(old);
+	MemoryContextReset(f->row_cxt);
+	return true;
+}
+
+static void
+feed_start(DestReceiver *self, int operation, TupleDesc desc)
+{
+}
+
+static void
+feed_end(DestReceiver *self)
+{
+}
+
+static ParamListInfo
+bound_params(const Bounds *b)
+{
+	ParamListInfo params = makeParamList(b->nargs);
+
+	for (int i = 0; i < b->nargs; i++)
+	{
+		params->params[i].value = b->values[i];
+		params->params[i].isnull = false;
+		params->params[i].pflags = PARAM_FLAG_CONST;
+		params->params[i].ptype = b->types[i];
+	}
+	return params;
 }
 
 void
 scdc_registered_batch(ScdcSource *s, const ScdcBatch *batch, ScdcFlow *flow)
 {
 	MemoryContext old = CurrentMemoryContext;
-	MemoryContext row_cxt = AllocSetContextCreate(old, "streamcdc source row", ALLOCSET_DEFAULT_SIZES);
-	Datum	   *values = palloc0(s->work->desc->natts * sizeof(Datum));
-	bool	   *isnull = palloc0(s->work->desc->natts * sizeof(bool));
+	Feeder		f = {
+		.pub = {
+			.receiveSlot = feed_row,
+			.rStartup = feed_start,
+			.rShutdown = feed_end,
+			.rDestroy = feed_end,
+			.mydest = DestNone,
+		},
+		.flow = flow,
+		.values = palloc0(s->work->desc->natts * sizeof(Datum)),
+		.isnull = palloc0(s->work->desc->natts * sizeof(bool)),
+		.row_cxt = AllocSetContextCreate(old, "streamcdc source row", ALLOCSET_DEFAULT_SIZES),
+	};
+	SPIExecuteOptions options = {.read_only = true,.dest = &f.pub};
 	int			nestlevel = NewGUCNestLevel();
 	Bounds		b;
 	char	   *query;
-	Portal		portal;
+	SPIPlanPtr	plan;
+	int			result;
 
 	init_bounds(s, &b, batch->start_offset, batch->end_offset);
 	query = psprintf("SELECT %s FROM %s AS l%s ORDER BY %s, pg_catalog.row_number() OVER ()", s->select, s->relation,
 					 b.where.data, version_column(s->work->text_versions));
+	options.params = bound_params(&b);
 	/* or a table's rows would come in another order each time */
 	(void) set_config_option("synchronize_seqscans", "off", PGC_USERSET, PGC_S_SESSION, GUC_ACTION_SAVE, true, 0, false);
 
 	if (SPI_connect() != SPI_OK_CONNECT)
 		elog(ERROR, "SPI_connect failed");
-	portal = SPI_cursor_open_with_args(NULL, query, b.nargs, b.types, b.values, NULL, true, CURSOR_OPT_NO_SCROLL);
-	if (portal == NULL)
-		elog(ERROR, "could not open a cursor: %s", SPI_result_code_string(SPI_result));
-	for (;;)
-	{
-		SPITupleTable *rows;
-		uint64		n;
-
-		SPI_cursor_fetch(portal, true, FETCH_ROWS);
-		rows = SPI_tuptable;
-		n = SPI_processed;
-		if (n == 0)
-			break;
-		for (uint64 i = 0; i < n; i++)
-		{
-			MemoryContextSwitchTo(row_cxt);
-			feed(s, flow, rows->vals[i], rows->tupdesc, values, isnull);
-			MemoryContextReset(row_cxt);
-		}
-		MemoryContextSwitchTo(old);
-		SPI_freetuptable(rows);
-	}
-	SPI_cursor_close(portal);
+	plan = SPI_prepare(query, b.nargs, b.types);	/* not a parallel one, for the same reason */
+	result = plan ? SPI_execute_plan_extended(plan, &options) : SPI_result;
+	if (result < 0)
+		elog(ERROR, "could not read the change log: %s", SPI_result_code_string(result));
 	SPI_finish();
 	MemoryContextSwitchTo(old);
 	AtEOXact_GUC(true, nestlevel);
-	MemoryContextDelete(row_cxt);
+	MemoryContextDelete(f.row_cxt);
 }

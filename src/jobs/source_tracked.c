@@ -24,6 +24,7 @@
 #include "jobs/failure.h"
 #include "jobs/source_kinds.h"
 #include "log/changelog.h"
+#include "log/definition.h"
 #include "sql/changes.h"
 #include "sql/read_snapshot.h"
 #include "sql/typed_row.h"
@@ -212,12 +213,32 @@ scdc_tracked_resolve(ScdcQuery *q, const ScdcStartOptions *start, Snapshot snaps
  * ---------------------------------------------------------------------
  */
 
+/*
+ * Here the query's stream is that of another database, of which this one is a
+ * copy.  Nothing is captured of it, or the table has been adopted, and then
+ * its log is another.
+ */
+static void
+check_copy(const ScdcQuery *q, const ScdcStream *stream, Snapshot snapshot)
+{
+	if (stream->state == SCDC_STATE_INERT)
+		scdc_stop(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE,
+				  psprintf("nothing is captured of source table \"%s\"", q->source),
+				  SCDC_INERT_REASON,
+				  psprintf("SELECT stream_track(%s); then drop the query with stream_drop, and start it anew.",
+						   quote_literal_cstr(q->source)));
+	if (scdc_stream_by_relid(stream->relid, snapshot)->stream_id != stream->stream_id)
+		scdc_stop(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE,
+				  psprintf("source table \"%s\" has another change log than the query was reading", q->source),
+				  SCDC_INERT_REASON " stream_track has begun a new change log for it.",
+				  "Drop the query with stream_drop, and start it anew with startingVersion \"earliest\".");
+}
+
 void
 scdc_tracked_open(ScdcSource *s)
 {
 	const ScdcQuery *q = s->query;
 	ScdcStream *stream;
-	ScdcSlot   *slot;
 	ScdcWork   *w;
 
 	s->tracked = true;
@@ -225,18 +246,14 @@ scdc_tracked_open(ScdcSource *s)
 	s->flags.carryovers = s->flags.intermediate = s->flags.split_updates = true;
 
 	stream = scdc_stream_by_id(q->stream_id, s->snapshot);
+	if (stream && strcmp(stream->home, scdc_home()) != 0)
+		check_copy(q, stream, s->snapshot);
 	if (stream == NULL || stream->state == SCDC_STATE_UNTRACKED || stream->state == SCDC_STATE_DROPPED)
 		scdc_stop(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE,
 				  psprintf("source table \"%s\" is not tracked any more", q->source),
 				  stream && stream->state == SCDC_STATE_DROPPED ? "The table was dropped." :
 				  "The change log that the query was reading was deleted by stream_untrack.",
 				  "Drop the query with stream_drop, and start it anew.");
-	slot = scdc_slot_read(s->snapshot);
-	if (slot && scdc_slot_is_foreign(slot))
-		scdc_stop(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE,
-				  psprintf("nothing is captured of source table \"%s\"", q->source),
-				  "This database is a copy of the one in which the table was tracked.",
-				  psprintf("SELECT stream_track(%s); adopts it.", quote_literal_cstr(q->source)));
 	s->target = scdc_resolve_relid(stream->relid, s->snapshot);
 	if (s->target->stream->stream_id != q->stream_id)
 		scdc_stop(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE,
@@ -317,7 +334,7 @@ columns_changed(const ScdcQuery *q, int64 version, const char *why)
 }
 
 char *
-scdc_tracked_next(ScdcSource *s, const char *after, const char *upto, bool limited, bool *ended)
+scdc_tracked_next(ScdcSource *s, const char *after, const char *upto, bool limited, bool complete, bool *ended)
 {
 	const ScdcQuery *q = s->query;
 	ScdcStream *stream = s->target->stream;
@@ -354,8 +371,9 @@ scdc_tracked_next(ScdcSource *s, const char *after, const char *upto, bool limit
 		bool		found = scdc_changelog_version_at(q->stream_id, q->end_timestamp, s->snapshot, &version);
 
 		to = Min(to, found ? version : from);
-		/* nothing newer can get a timestamp in the range once a newer one is there */
-		*ended = has_newest && newest.last_timestamp > q->end_timestamp && from >= to;
+		/* nothing newer can get a timestamp in the range once the last one is there; what was given up may have lost some */
+		*ended = from >= to && ((has_newest && newest.last_timestamp >= q->end_timestamp) ||
+								(complete && !scdc_stream_given_up(stream)));
 	}
 	if (*ended || from >= to || !has_newest || from >= newest.last_version)
 	{

@@ -23,21 +23,15 @@
 
 #include "jobs/uses.h"
 
-bool
-scdc_uses_owner_gains(const ScdcQuery *q, Oid object_owner)
-{
-	return superuser_arg(q->owner) && !superuser_arg(object_owner);
-}
-
-/* what: the object, as messages call it */
+/* what: the object, as messages call it; runs: what of it would run */
 static void
-check_owner(const ScdcQuery *q, const char *what, Oid owner)
+check_owner(const ScdcQuery *q, const char *what, Oid owner, const char *runs)
 {
-	if (scdc_uses_owner_gains(q, owner))
+	if (superuser_arg(q->owner) && !superuser_arg(owner))
 		ereport(ERROR,
 				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
 				 errmsg("%s does not belong to a superuser", what),
-				 errdetail("It would run with the rights of superuser \"%s\".", GetUserNameFromId(q->owner, true)),
+				 errdetail("%s would run with the rights of superuser \"%s\".", runs, GetUserNameFromId(q->owner, true)),
 				 errhint("Start the query as role \"%s\".", GetUserNameFromId(owner, true))));
 }
 
@@ -63,8 +57,21 @@ scdc_uses_check_function(const ScdcQuery *q, Oid function)
 	form = (Form_pg_proc) GETSTRUCT(tuple);
 	what = psprintf("function %s", quote_qualified_identifier(get_namespace_name(form->pronamespace), NameStr(form->proname)));
 	check_not_temporary(what, form->pronamespace);
-	check_owner(q, what, form->proowner);
+	check_owner(q, what, form->proowner, "It");
 	ReleaseSysCache(tuple);
+}
+
+void
+scdc_uses_check_sink(const ScdcQuery *q, Oid relid)
+{
+	HeapTuple	tuple = SearchSysCache1(RELOID, ObjectIdGetDatum(relid));
+	Oid			owner;
+
+	if (!HeapTupleIsValid(tuple))
+		elog(ERROR, "cache lookup failed for relation %u", relid);
+	owner = ((Form_pg_class) GETSTRUCT(tuple))->relowner;
+	ReleaseSysCache(tuple);
+	check_owner(q, psprintf("sink \"%s\"", get_rel_name(relid)), owner, "Its owner's triggers and defaults");
 }
 
 /* A table's rows are values; what a view makes of its tables' is for its owner to say. */
@@ -81,7 +88,7 @@ check_relation(const ScdcQuery *q, Oid relid)
 	what = psprintf("%s \"%s\"", form->relkind == RELKIND_VIEW ? "view" : "relation", NameStr(form->relname));
 	check_not_temporary(what, form->relnamespace);
 	if (form->relkind == RELKIND_VIEW)
-		check_owner(q, what, form->relowner);
+		check_owner(q, what, form->relowner, "It");
 	ReleaseSysCache(tuple);
 }
 
@@ -98,7 +105,7 @@ check_type(const ScdcQuery *q, Oid type)
 	what = psprintf("type %s", format_type_be(type));
 	check_not_temporary(what, form->typnamespace);
 	if (form->typtype == TYPTYPE_DOMAIN)
-		check_owner(q, what, form->typowner);
+		check_owner(q, what, form->typowner, "It");
 	ReleaseSysCache(tuple);
 }
 

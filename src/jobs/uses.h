@@ -22,7 +22,11 @@
 extern void scdc_uses_check_plan(const ScdcQuery *query, SPIPlanPtr plan);
 extern void scdc_uses_check_function(const ScdcQuery *query, Oid function);
 
-/* Will an object that belongs to this role run with more rights than it has? */
-extern bool scdc_uses_owner_gains(const ScdcQuery *query, Oid object_owner);
+/*
+ * A relation that is written into runs its triggers and defaults as whoever
+ * does so.  For an ordinary owner that is the rule with any INSERT; a
+ * superuser's query would give the server away (reliability 8.1).
+ */
+extern void scdc_uses_check_sink(const ScdcQuery *query, Oid relid);
 
 #endif							/* SCDC_USES_H */

@@ -15,7 +15,6 @@
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
 
-#include "jobs/failure.h"
 #include "jobs/work.h"
 #include "sql/row_error.h"
 
@@ -216,7 +215,6 @@ scdc_work_contract_error(const ScdcWork *work, ScdcCollapseError error, const Sc
 	int			label = work->change_type - 1;
 
 	scdc_work_deform(work, row, row->label, values, isnull);
-	scdc_stop_is_next();
 	scdc_contract_error(error, work->log, scdc_work_version_text(work, row),
 						isnull[label] ? NULL : TextDatumGetCString(values[label]));
 }

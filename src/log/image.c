@@ -9,7 +9,6 @@
 
 #include "access/detoast.h"
 #include "access/htup_details.h"
-#include "access/xact.h"
 #include "catalog/pg_type.h"
 #include "nodes/makefuncs.h"
 #include "utils/builtins.h"
@@ -17,9 +16,9 @@
 #include "utils/jsonb.h"
 #include "utils/lsyscache.h"
 #include "utils/rel.h"
-#include "utils/resowner.h"
 #include "utils/snapmgr.h"
 
+#include "attempt.h"
 #include "log/image.h"
 #include "owner.h"
 
@@ -66,6 +65,30 @@ scdc_jsonb_form(Datum value, Oid type)
 	return JsonbToCString(NULL, &jb->root, VARSIZE(jb));
 }
 
+typedef struct JsonText
+{
+	Datum		value;
+	Oid			type;
+	Oid			owner;
+	Datum		result;
+} JsonText;
+
+static void
+make_json_text(void *arg)
+{
+	JsonText   *j = arg;
+	ScdcOwnerScope scope;
+	bool		push = !ActiveSnapshotSet();	/* decoding has none, and SQL asks for one */
+
+	scdc_owner_begin(&scope, j->owner);
+	if (push)
+		PushActiveSnapshot(GetTransactionSnapshot());
+	j->result = CStringGetTextDatum(scdc_jsonb_form(j->value, j->type));
+	if (push)
+		PopActiveSnapshot();
+	scdc_owner_end(&scope);
+}
+
 /*
  * The same for the log, by the rights of the table's owner, as a cast to json
  * is a function of some user.  False if this value has no jsonb form (json's
@@ -76,42 +99,15 @@ scdc_jsonb_form(Datum value, Oid type)
 static bool
 json_text(Datum value, Oid type, Oid owner, Datum *result)
 {
-	MemoryContext cxt = CurrentMemoryContext;
-	ResourceOwner resources = CurrentResourceOwner;
-	ErrorData  *volatile e = NULL;
+	JsonText	j = {.value = value,.type = type,.owner = owner};
+	ErrorData  *e = scdc_attempt(make_json_text, &j);
 
-	BeginInternalSubTransaction(NULL);
-	MemoryContextSwitchTo(cxt);
-	PG_TRY();
-	{
-		ScdcOwnerScope scope;
-		bool		push = !ActiveSnapshotSet();	/* decoding has none, and SQL asks for one */
-
-		scdc_owner_begin(&scope, owner);
-		if (push)
-			PushActiveSnapshot(GetTransactionSnapshot());
-		*result = CStringGetTextDatum(scdc_jsonb_form(value, type));
-		if (push)
-			PopActiveSnapshot();
-		scdc_owner_end(&scope);
-		ReleaseCurrentSubTransaction();
-	}
-	PG_CATCH();
-	{
-		MemoryContextSwitchTo(cxt);
-		e = CopyErrorData();
-		FlushErrorState();
-		RollbackAndReleaseCurrentSubTransaction();
-	}
-	PG_END_TRY();
-	MemoryContextSwitchTo(cxt);
-	CurrentResourceOwner = resources;
+	*result = e ? (Datum) 0 : j.result;
 	if (e == NULL)
 		return true;
 	if (ERRCODE_TO_CATEGORY(e->sqlerrcode) != ERRCODE_DATA_EXCEPTION)
 		ReThrowError(e);
 	FreeErrorData(e);
-	*result = (Datum) 0;
 	return false;
 }
 

@@ -26,6 +26,7 @@
 #include "utils/timestamp.h"
 
 #include "jobs/control.h"
+#include "jobs/failure.h"
 #include "jobs/flow.h"
 #include "jobs/progress.h"
 #include "jobs/sink.h"
@@ -53,7 +54,7 @@ typedef struct SlotView
 	bool		stop;
 	bool		has_data;
 	int64		batch_id;
-	char		error[400];
+	ScdcSlotError error;
 } SlotView;
 
 static SlotView
@@ -72,9 +73,16 @@ look_at_slot(const ScdcQuery *q)
 	v.stop = pg_atomic_read_u32(&slot->stop) != 0;
 	v.has_data = slot->has_data;
 	v.batch_id = slot->batch_id;
-	strlcpy(v.error, slot->error, sizeof(v.error));
+	v.error = slot->error;
 	LWLockRelease(scdc_shared->lock);
 	return v;
+}
+
+/* What ended a run, message and all; NULL: nothing. */
+static char *
+run_error(const ScdcRun *run)
+{
+	return run && run->error ? scdc_error_text(run->error, run->detail, run->hint) : NULL;
 }
 
 static const char *
@@ -150,10 +158,10 @@ details(const ScdcQuery *q, const ScdcRun *run, const SlotView *slot, Snapshot s
 	ScdcBatch  *batch = p ? scdc_batch_read(&q->query_id, p->batch_id, snapshot) : NULL;
 	const char *processed = batch ? batch->end_offset : q->initial_offset;
 	int64		lag = version_lag(q, processed, snapshot);
-	const char *error = run ? run->error : NULL;
+	const char *error = run_error(run);
 
 	if (error == NULL && slot->present && slot->activity == SCDC_JOB_BACKING_OFF)
-		error = slot->error;
+		error = scdc_error_text(slot->error.message, slot->error.detail, slot->error.hint);
 	if (error == NULL && run && run->status == SCDC_RUN_RUNNING && !slot->present)
 	{
 		ScdcCaptureEntry *entry = scdc_entry_find(MyDatabaseId);
@@ -259,7 +267,7 @@ status_message(const ScdcQuery *q, const ScdcRun *run, const SlotView *slot)
 		case SCDC_JOB_RESTORING:
 			return "Restoring state";
 		case SCDC_JOB_BACKING_OFF:
-			return psprintf("Waiting to try again after an error: %s", slot->error);
+			return psprintf("Waiting to try again after an error: %s", slot->error.message);
 	}
 	return "";
 }
@@ -332,7 +340,7 @@ streamcdc_exception(PG_FUNCTION_ARGS)
 	UnregisterSnapshot(snapshot);
 	if (run == NULL || run->status != SCDC_RUN_FAILED || run->error == NULL)
 		PG_RETURN_NULL();
-	PG_RETURN_TEXT_P(cstring_to_text(run->error));
+	PG_RETURN_TEXT_P(cstring_to_text(run_error(run)));
 }
 
 /* ---------------------------------------------------------------------

@@ -114,6 +114,27 @@ SELECT throws_like($$SELECT stream_await_termination('p60 registered', '60 s')$$
 SELECT matches(stream_exception('p60 registered'), 'NULL_COMMIT_TIMESTAMP', 'says which condition');
 SELECT stream_drop('p60 registered'), stream_drop('p60 committed');
 
+-- a time that is none: what follows must not be late because of it
+DELETE FROM p60_log;
+INSERT INTO p60_log VALUES (1, 'a', 'insert', 1, '2020-01-01'), (2, 'b', 'insert', 2, 'infinity');
+SELECT stream_start('p60 ' || q, 'p60_log', sink => 'p60_' || q, options => o::jsonb)
+FROM (VALUES ('endless', '{}'), ('endless_net', '{"deduplicationMode": "netChanges"}'), ('endless_commit', '{"emission": "commit"}'),
+	('endless_raw', '{"deduplicationMode": "none"}')) AS w(q, o) \g /dev/null
+SELECT throws_like(format('SELECT stream_await_termination(%L, ''60 s'')', q), '%: _commit_timestamp is infinite in the change log%', q)
+FROM unnest('{p60 endless,p60 endless_net,p60 endless_commit}'::text[]) AS q;
+INSERT INTO p60_log VALUES (3, 'c', 'insert', 3, '-infinity'), (4, 'd', 'insert', 4, '2020-01-04');
+SELECT pg_temp.done('p60 endless_raw') \g /dev/null
+SELECT results_eq('SELECT v FROM p60_endless_raw ORDER BY v', ARRAY['a', 'b', 'c', 'd'], 'a raw stream takes them as they are');
+SELECT is(watermark, '2020-01-04', 'and its watermark is a time') FROM stream_queries WHERE query_name = 'p60 endless_raw';
+UPDATE p60_log SET _commit_timestamp = '2020-01-02' WHERE id = 2;
+SELECT stream_resume('p60 endless') \g /dev/null
+SELECT throws_like($$SELECT stream_await_termination('p60 endless', '60 s')$$, '%: _commit_timestamp is infinite in the change log%', 'a row before all times would be late itself');
+UPDATE p60_log SET _commit_timestamp = '2020-01-03' WHERE id = 3;
+SELECT stream_resume('p60 endless') \g /dev/null
+SELECT pg_temp.done('p60 endless') \g /dev/null
+SELECT results_eq('SELECT v FROM p60_endless ORDER BY v', ARRAY['a', 'b', 'c', 'd'], 'when the rows are mended, all come');
+SELECT stream_drop(query_name) FROM stream_queries WHERE query_name LIKE 'p60 endless%' \g /dev/null
+
 /*
  * Providers
  */

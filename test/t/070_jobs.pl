@@ -180,6 +180,53 @@ SELECT stream_start('again', 'again_src', sink => 'again_sink'); SELECT stream_s
 sql($node, "BEGIN; SELECT stream_resume('again'); ROLLBACK; SELECT stream_resume('again'); SELECT stream_stop('again')") for 1 .. 10;
 query_is('again', 'stopped', 'the worker of a start that was rolled back is in nobody\'s way');
 
+# savepoints: a start that is taken back leaves nothing that the rest of the transaction would stumble over
+my $taken_back = workers();
+sql($node, <<'SQL');
+BEGIN;
+SAVEPOINT a;
+SELECT stream_resume('again');
+ROLLBACK TO a;
+SELECT stream_stop('again');
+SELECT stream_resume('again');
+SAVEPOINT b;
+SELECT stream_start('again 2', 'again_src', sink => 'again_sink');
+RELEASE b;
+ROLLBACK TO a;
+SELECT stream_start('again', 'again_src', sink => 'again_sink');
+SELECT stream_start('again 2', 'again_src', sink => 'again_sink');
+SAVEPOINT c;
+SELECT stream_start('again 3', 'again_src', sink => 'again_sink');
+ROLLBACK TO c;
+DO $$ BEGIN PERFORM stream_start('again 3', 'again_src', sink => 'again_sink'); RAISE 'back'; EXCEPTION WHEN OTHERS THEN END $$;
+COMMIT;
+INSERT INTO again_src VALUES (1);
+SQL
+all_done('again', 'again 2');
+is(sql($node, 'SELECT count(*) FROM again_sink'), 2, 'what was started again runs, once');
+wait_for($node, "$taken_back + 2 = (SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'streamcdc job')", 'and nothing else does');
+is(sql($node, "SELECT count(*) FROM stream_queries WHERE query_name = 'again 3'"), 0, 'what was taken back is not there');
+sql($node, <<'SQL');
+BEGIN;
+SAVEPOINT a;
+SELECT stream_drop('again');
+ROLLBACK TO a;
+SELECT stream_resume('again');
+ROLLBACK TO a;
+SELECT stream_drop('again');
+SELECT stream_start('again', 'again_src', sink => 'again_sink');
+COMMIT;
+SQL
+all_done('again');
+is(sql($node, 'SELECT count(*) FROM again_sink'), 3, 'dropped and started in one transaction');
+sql($node, "SELECT stream_drop('again'); SELECT stream_drop('again 2')");
+
+# the same with a table that is tracked
+sql($node, 'CREATE TABLE again_tracked (id int PRIMARY KEY); INSERT INTO again_tracked VALUES (1)');
+sql($node, "BEGIN; SAVEPOINT a; SELECT stream_track('again_tracked'); ROLLBACK TO a; SELECT stream_track('again_tracked'); SAVEPOINT b; SELECT stream_untrack('again_tracked'); ROLLBACK TO b; COMMIT");
+sync($node);
+is(sql($node, q{SELECT _commit_version || _change_type FROM stream_changes('again_tracked')}), '0insert', 'tracked in the second try');
+
 # ---- columns of the source ----
 
 sql($node, <<'SQL');
@@ -220,10 +267,12 @@ sql($node, "INSERT INTO moving VALUES (1, 'x')");
 all_done('moving');
 sql($node, "ALTER TABLE moving RENAME a TO aa; INSERT INTO moving VALUES (2, 'y')");
 query_is('moving', 'failed', 'a column that is renamed while the query runs stops it', error => 'columns of source table "moving" have changed at version 2.*Column "a" was renamed to "aa"');
-fails_with($node, "SELECT stream_await_termination('moving')", '55000', qr/have changed at version 2.*STREAM_FAILED.*stream_resume\('moving'\)/s, 'the error is that of who waits');
+fails_with($node, "SELECT stream_await_termination('moving')", '55000', qr/have changed at version 2.*DETAIL:  Column "a" was renamed to "aa"\.\nError condition: STREAM_FAILED\..*HINT:  SELECT stream_resume\('moving'\); goes on with the columns/s, 'the error is that of who waits');
 fails_with($node, "SELECT stream_await_any_termination()", '55000', qr/query "moving" has failed/, 'for any');
 sql($node, "SELECT stream_reset_terminated()");
-like(sql($node, "SELECT stream_exception('moving')"), qr/have changed at version 2/, 'stream_exception');
+is(sql($node, "SELECT stream_exception('moving')"), qq{columns of source table "moving" have changed at version 2\nDETAIL:  Column "a" was renamed to "aa".\n}
+	. q{HINT:  SELECT stream_resume('moving'); goes on with the columns that the table has now.}, 'stream_exception, as psql would show it');
+is(sql($node, "SELECT last_error = stream_exception('moving') FROM stream_queries WHERE query_name = 'moving'"), 't', 'so does the view');
 is(sql($node, "SELECT stream_status('moving') ->> 'message' ~ '^Terminated with exception: columns of source'"), 't', 'stream_status');
 fails_with($node, "SELECT stream_resume('moving')", '42703', qr/"aa" of relation "moving_sink" does not exist/, 'it cannot go on while the sink does not fit');
 sql($node, "ALTER TABLE moving_sink RENAME a TO aa; SELECT stream_resume('moving')");
@@ -265,7 +314,7 @@ same_rows('src', 's_sink', 'id, v', 'and is done when it can be');
 $node->append_conf('postgresql.conf', 'streamcdc.max_restarts = 1000');
 $node->reload;
 sql($node, "ALTER TABLE s_sink ADD CHECK (id <> 8); INSERT INTO src VALUES (8, 'h')");
-query_is('s', 'restarting', 'while it is tried again', error => 'violates check constraint');
+query_is('s', 'restarting', 'while it is tried again', error => 'violates check constraint .*\nDETAIL:  Failing row contains \(8, h');
 sql($node, "ALTER TABLE s_sink DROP CONSTRAINT s_sink_id_check");
 all_done('s');
 query_is('s', 'running', 'it recovers');
@@ -284,7 +333,7 @@ SELECT stream_start('places', 'places', sink => 'places_sink', sink_mode => 'app
 SQL
 all_done('places');
 sql($node, 'INSERT INTO guests VALUES (1), (2); BEGIN; UPDATE places SET place = 0 WHERE id = 1; UPDATE places SET place = 1 WHERE id = 2; UPDATE places SET place = 2 WHERE id = 1; COMMIT');
-query_is('places', 'failed', 'rows that exchange values of a unique constraint, and cannot be replaced', error => 'duplicate key .*"one_each" \(Key \(place\)=\(.\) already exists\. If rows exchange values, the constraint has to be DEFERRABLE');
+query_is('places', 'failed', 'rows that exchange values of a unique constraint, and cannot be replaced', error => 'duplicate key .*"one_each"\nDETAIL:  Key \(place\)=\(.\) already exists\.\nHINT:  If rows exchange values, the constraint has to be DEFERRABLE');
 is(sql($node, 'SELECT count(*) FROM guests'), 2, 'nor are they');
 sql($node, "ALTER TABLE places_sink DROP CONSTRAINT one_each, ADD UNIQUE (place) DEFERRABLE INITIALLY DEFERRED; SELECT stream_resume('places')");
 all_done('places');
@@ -415,7 +464,7 @@ sql($node, "ALTER ROLE carol NOLOGIN; INSERT INTO src VALUES (20, 't')");
 all_done('carol');
 query_is('carol', 'running', 'a session goes on although its role may not log in any more');
 sql($node, "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'carol'");
-query_is('carol', 'failed', 'a new one cannot begin', error => 'not permitted to log in');
+query_is('carol', 'failed', 'a new one cannot begin', error => 'not permitted to log in.*HINT:  ALTER ROLE carol LOGIN;');
 sql($node, "ALTER ROLE carol LOGIN; SELECT stream_resume('carol')");
 all_done('carol');
 sql($node, "DROP OWNED BY carol; DROP ROLE carol; INSERT INTO src VALUES (21, 'u')");
@@ -490,10 +539,10 @@ SELECT stream_register_changelog('twice', false, true, true, '{id}', '_commit_ve
 INSERT INTO twice VALUES (1, 1, 'insert', 7, '2020-01-01'), (1, 2, 'insert', 7, '2020-01-01');
 SELECT stream_start('twice', 'twice', sink => 'twice_sink', options => '{"computeUpdates": true, "emission": "commit"}');
 SQL
-query_is('twice', 'failed', 'a change log that breaks its contract stops the query', error => 'a row has more than one change in version 7 of change log "twice" .*UNEXPECTED_MULTIPLE_CHANGES_PER_ROW_VERSION');
+query_is('twice', 'failed', 'a change log that breaks its contract stops the query', error => 'a row has more than one change in version 7 of change log "twice"\nDETAIL:  .*UNEXPECTED_MULTIPLE_CHANGES_PER_ROW_VERSION');
 sql($node, q{UPDATE twice SET _change_type = 'upsert' WHERE n = 2; SELECT stream_drop('twice');
 SELECT stream_start('twice', 'twice', sink => 'twice_sink', options => '{"deduplicationMode": "netChanges"}')});
-query_is('twice', 'failed', 'so does a change type that there is not', error => 'unexpected change type "upsert" in version 7 of change log "twice" .*UNEXPECTED_CHANGE_TYPE');
+query_is('twice', 'failed', 'so does a change type that there is not', error => 'unexpected change type "upsert" in version 7 of change log "twice"\nDETAIL:  .*UNEXPECTED_CHANGE_TYPE');
 sql($node, "SELECT stream_drop('twice')");
 
 # ---- progress records ----
@@ -556,6 +605,30 @@ for my $query ('kept raw', 'kept state')
 }
 sql($node, "SELECT stream_drop(query_name) FROM stream_queries WHERE query_name LIKE 'kept%'");
 
+# rows of a change log that are wide where they are read, not where they are stored: not many at a time
+sql($node, <<'SQL');
+CREATE TABLE narrow (id int, _change_type text, _commit_version bigint, _commit_timestamp timestamptz);
+CREATE VIEW wide AS SELECT id, repeat(chr(97 + id % 26), 250000) AS v, _change_type, _commit_version, _commit_timestamp FROM narrow;
+SELECT stream_register_changelog('wide', false, false, false);
+CREATE TABLE wide_seen (id int, bytes int);
+SELECT stream_start('wide', 'wide', foreach_batch => 'INSERT INTO wide_seen SELECT id, length(v) FROM batch', query => 'SELECT id, v FROM batch');
+INSERT INTO narrow VALUES (0, 'insert', 0, '2020-01-01');
+SQL
+all_done('wide');
+
+sub peak_of
+{
+	my ($query) = @_;
+	return slurp_file('/proc/' . pid_of($query) . '/status') =~ /^VmHWM:\s+(\d+) kB/m ? $1 / 1024 : die 'no peak';
+}
+
+my $before_wide = peak_of('wide');
+sql($node, "INSERT INTO narrow SELECT i, 'insert', i, '2020-01-02' FROM generate_series(1, 1000) AS i");
+all_done('wide');
+is(sql($node, 'SELECT count(*), sum(bytes) FROM wide_seen'), '1001|250250000', 'wide rows');
+cmp_ok(peak_of('wide') - $before_wide, '<', 150, 'one at a time');
+sql($node, "SELECT stream_drop('wide')");
+
 # one that dies each time it tries
 sql($node, "SELECT stream_start('mortal', 'src', foreach_batch => 'SELECT pg_terminate_backend(pg_backend_pid())')");
 query_is('mortal', 'failed', 'a worker that dies again and again', error => 'has died too often');
@@ -568,9 +641,44 @@ sql($node, "SELECT stream_start('one', 'first', sink => 'second', sink_mode => '
 sql($node, "INSERT INTO first VALUES (1, 'a'), (2, 'b'); UPDATE first SET v = 'c' WHERE id = 1; DELETE FROM first WHERE id = 2");
 all_done('one', 'two');
 is(sql($node, 'TABLE third'), '1|c', 'the sink of a query is the source of another');
+# whatever the next try would meet again stops a query at once
+$node->append_conf('postgresql.conf', 'streamcdc.max_restarts = 1000');
+$node->reload;
 sql($node, "TRUNCATE first; INSERT INTO first VALUES (3, 'd')");
 query_is('one', 'failed', 'a gap stops a query', error => 'gap');
 fails_with($node, "SELECT stream_await_termination('one')", '55000', qr/query "one" has failed: /, 'with 55000');
+
+sql($node, <<'SQL');
+CREATE TABLE odd (id int PRIMARY KEY, v text);
+SELECT stream_track('odd');
+CREATE TABLE odd_log (id int, _change_type text, _commit_version bigint, _commit_timestamp timestamptz);
+SELECT stream_register_changelog('odd_log', false, true, false, '{id}');
+CREATE TABLE odd_seen (query text, id int);
+SELECT stream_start('odd ' || n, CASE WHEN n < 3 THEN 'odd' ELSE 'odd_log' END, options => '{"deduplicationMode": "netChanges"}',
+	foreach_batch => format('INSERT INTO odd_seen SELECT %L, id FROM batch', n)) FROM generate_series(1, 4) AS n;
+SELECT stream_stop('odd 1');
+SQL
+all_done('odd 2', 'odd 3', 'odd 4');
+sql($node, "INSERT INTO odd VALUES (1, 'a'); ALTER TABLE odd ALTER v TYPE date USING NULL; SELECT stream_sync('60 s'); SELECT stream_resume('odd 1')");
+query_is('odd 1', 'failed', 'a value that cannot be cast', error => 'column "v" was of type text before version');
+query_is('odd 2', 'failed', 'the same while it runs', error => 'columns of source table "odd" have changed');
+sql($node, "SELECT stream_resume('odd 2')");
+query_is('odd 2', 'failed', 'and is resumed', error => 'column "v" ');
+sql($node, "SELECT stream_drop('odd 1'); SELECT stream_drop('odd 2'); SELECT stream_start('odd 1', 'odd', sink => 'odd_sink', options => '{\"startingVersion\": \"latest\", \"deduplicationMode\": \"netChanges\"}')");
+all_done('odd 1');
+sql($node, "ALTER TABLE odd DROP CONSTRAINT odd_pkey; UPDATE odd SET v = '2020-01-01'");
+query_is('odd 1', 'failed', 'an identity that is lost', error => 'has no row identity in version');
+sql($node, "INSERT INTO odd_log VALUES (1, 'insert', NULL, '2020-01-01'), (2, 'insert', 1, '2020-01-01')");
+query_is('odd 3', 'failed', 'a version that is NULL', error => '_commit_version is null');
+sql($node, "DELETE FROM odd_log WHERE _commit_version IS NULL; SELECT stream_resume('odd 3')");
+all_done('odd 3');
+sql($node, "INSERT INTO odd_log VALUES (1, 'upsert', 2, '2020-01-02')");
+query_is('odd 3', 'failed', 'a change type that there is not', error => 'unexpected change type "upsert"');
+sql($node, "DELETE FROM odd_log WHERE _change_type = 'upsert'; SELECT stream_resume('odd 4')");
+all_done('odd 4');
+sql($node, 'ALTER TABLE odd_log DROP _commit_timestamp');
+query_is('odd 4', 'failed', 'a change log that is none any more', error => '_commit_timestamp');
+sql($node, "SELECT stream_drop(query_name) FROM stream_queries WHERE query_name LIKE 'odd%'");
 
 # ---- idle queries again ----
 
