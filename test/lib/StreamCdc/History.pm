@@ -133,7 +133,15 @@ sub ask
 	for my $attempt (1, 2)
 	{
 		$self->{control} //= $self->_open_session('control');
-		_send($self->{control}, "$sql\n;");
+		# much text does not go well through a pipe
+		if (length $sql > 30_000)
+		{
+			open my $file, '>', "$self->{dir}/asked" or die "could not write a file: $!";
+			print $file "$sql\n;";
+			close $file;
+			_send($self->{control}, "\\i $self->{dir}/asked");
+		}
+		else { _send($self->{control}, "$sql\n;") }
 		my ($out, $err) = _receive($self->{control});
 		if (!defined $out)
 		{
