@@ -43,6 +43,44 @@
 #define DEFAULT_STOP_TIMEOUT	30000	/* ms, where the caller sets no limit */
 
 /* ---------------------------------------------------------------------
+ * one at a time
+ * ---------------------------------------------------------------------
+ */
+
+/* Has the transaction changed what queries there are, or should be running? */
+static bool changed = false;
+
+static void
+at_transaction_end(XactEvent event, void *arg)
+{
+	/* nobody could change a query, nor would any be begun again, until somebody finishes it */
+	if (event == XACT_EVENT_PRE_PREPARE && changed)
+		ereport(ERROR,
+				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+				 errmsg("cannot PREPARE a transaction that has started, stopped or dropped a streaming query")));
+	if (event == XACT_EVENT_COMMIT || event == XACT_EVENT_ABORT)
+		changed = false;
+}
+
+static void
+note_change(void)
+{
+	static bool registered = false;
+
+	if (!registered)
+		RegisterXactCallback(at_transaction_end, NULL);
+	registered = changed = true;
+}
+
+/* Until the end of the transaction nobody else changes them. */
+static void
+lock_queries(void)
+{
+	note_change();
+	relation_close(scdc_table_open(SCDC_QUERIES, ShareRowExclusiveLock), NoLock);
+}
+
+/* ---------------------------------------------------------------------
  * finding
  * ---------------------------------------------------------------------
  */
@@ -198,7 +236,7 @@ stop_query(const ScdcQuery *q, long timeout, long cancel_after)
 		if (locked || run == NULL || run->status != SCDC_RUN_RUNNING)
 			break;
 		/* it has left no word; look again when nobody can start it any more */
-		relation_close(scdc_table_open(SCDC_QUERIES, ShareRowExclusiveLock), NoLock);
+		lock_queries();
 		locked = true;
 	}
 	mark_stopped(q);
@@ -207,6 +245,7 @@ stop_query(const ScdcQuery *q, long timeout, long cancel_after)
 void
 scdc_control_stop(const char *name, long timeout)
 {
+	note_change();
 	stop_query(find_now(name, true), timeout, timeout > 0 ? timeout / 2 : DEFAULT_STOP_TIMEOUT);
 }
 
@@ -386,12 +425,11 @@ resume_as(ScdcQuery *before, ScdcQuery *now)
 pg_uuid_t
 scdc_control_start(ScdcQuery *q, ScdcStartOptions *start)
 {
-	Relation	queries;
 	Snapshot	snapshot;
 	ScdcQuery  *before;
 
 	scdc_require_preload();
-	queries = scdc_table_open(SCDC_QUERIES, ShareRowExclusiveLock);
+	lock_queries();
 	snapshot = RegisterSnapshot(GetLatestSnapshot());
 	before = scdc_query_by_name(q->name, snapshot);
 	UnregisterSnapshot(snapshot);
@@ -427,7 +465,6 @@ scdc_control_start(ScdcQuery *q, ScdcStartOptions *start)
 			ereport(NOTICE,
 					(errmsg("query \"%s\" goes on from where it was, starting options are ignored", q->name)));
 		resume_as(before, q);
-		relation_close(queries, NoLock);
 		return before->query_id;
 	}
 
@@ -445,19 +482,20 @@ scdc_control_start(ScdcQuery *q, ScdcStartOptions *start)
 				 errhint("Sink option \"progressTable\" makes it exactly once.")));
 	CommandCounterIncrement();
 	(void) begin_run(q, NULL);
-	relation_close(queries, NoLock);
 	return q->query_id;
 }
 
 pg_uuid_t
 scdc_control_resume(const char *name)
 {
-	Relation	queries = scdc_table_open(SCDC_QUERIES, ShareRowExclusiveLock);
-	ScdcQuery  *q = find_now(name, true);
-	ScdcRun    *run = run_now(q);
+	ScdcQuery  *q;
+	ScdcRun    *run;
 	pg_uuid_t	run_id;
 	ScdcOwnerScope scope;
 
+	lock_queries();
+	q = find_now(name, true);
+	run = run_now(q);
 	if (is_running(q, run))
 		running_already(q);
 	scdc_job_check_role(q->owner);
@@ -468,7 +506,6 @@ scdc_control_resume(const char *name)
 	scdc_query_replace(q);
 	CommandCounterIncrement();
 	run_id = begin_run(q, run);
-	relation_close(queries, NoLock);
 	return run_id;
 }
 
@@ -476,17 +513,15 @@ void
 scdc_control_drop(const char *name)
 {
 	ScdcQuery  *q = find_now(name, true);
-	Relation	queries;
 	Snapshot	snapshot;
 
 	/* the state is a cache: if this transaction fails, it is made again */
 	stop_query(q, 0, 0);
-	queries = scdc_table_open(SCDC_QUERIES, ShareRowExclusiveLock);
+	lock_queries();
 	snapshot = RegisterSnapshot(GetLatestSnapshot());
 	scdc_query_delete(scdc_control_find(name, true, snapshot), snapshot);
 	UnregisterSnapshot(snapshot);
 	scdc_store_remove(scdc_state_path(&q->query_id));
-	relation_close(queries, NoLock);
 }
 
 /* ---------------------------------------------------------------------

@@ -59,7 +59,6 @@ PGDLLEXPORT void scdc_job_main(Datum arg);
 #define IDLE_INTERVAL	10000	/* ms between two events that say so */
 #define CAPTURE_WAIT	30000	/* ms */
 #define END_MARGIN		USECS_PER_SEC	/* by which the clock has to have passed the end of a query's range */
-#define STARTER_INTERVAL	1000	/* ms, where the session that has started us may not tell that it is done */
 #define END_WAIT		1000	/* ms for which capture is waited for there, at a time */
 #define CLOCK_INTERVAL	3600000 /* ms after which the clock is looked at again: it may have been set */
 #define KEPT_PIECE		(32 * 1024 * 1024) /* bytes; larger pieces of memory are handed back at once */
@@ -627,8 +626,8 @@ job_loop(void)
 
 /*
  * Waits for the end of stream_start's transaction; then the query is there, or
- * it never will be.  False if it is known to have been rolled back.  Its
- * session wakes us; one that commits what was prepared does not.
+ * it never will be, of which its session tells us.  False if it is known to
+ * have been rolled back.
  */
 static bool
 wait_for_starter(void)
@@ -637,7 +636,7 @@ wait_for_starter(void)
 	{
 		if (asked_to_stop())
 			return false;
-		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, STARTER_INTERVAL, PG_WAIT_EXTENSION);
+		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_EXIT_ON_PM_DEATH, -1, PG_WAIT_EXTENSION);
 		ResetLatch(MyLatch);
 		(void) scdc_worker_check();
 	}

@@ -68,13 +68,12 @@ typedef struct Started
 
 static List *started = NIL;		/* of Started *, in TopMemoryContext */
 
-/* The transaction has ended, or it is prepared and its workers find out for themselves. */
 static void
 at_transaction_end(XactEvent event, void *arg)
 {
 	ListCell   *lc;
 
-	if (event != XACT_EVENT_COMMIT && event != XACT_EVENT_ABORT && event != XACT_EVENT_PREPARE)
+	if (event != XACT_EVENT_COMMIT && event != XACT_EVENT_ABORT)
 		return;
 	foreach(lc, started)
 	{

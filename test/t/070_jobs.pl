@@ -57,6 +57,15 @@ track($node, ['src']);
 
 my $id = sql($node, "SELECT stream_start('q', 'src', sink => 'q_sink')");
 like($id, qr/^[0-9a-f-]{36}$/, 'stream_start returns the id');
+# prepared, it would keep everybody else from starting or stopping queries
+sql($node, "SELECT stream_start('once', 'src', sink => 'once_sink', trigger => 'once')");
+sql($node, "SELECT stream_await_termination('once', '60 s')");
+for my $change ("stream_start('prepared', 'src', sink => 'prepared_sink')", "stream_resume('once')", "stream_stop('once')", "stream_drop('once')")
+{
+	fails_with($node, "BEGIN; SELECT $change; PREPARE TRANSACTION 'change'", '0A000', qr/cannot PREPARE a transaction that has started, stopped or dropped a streaming query/,
+		"$change is not prepared");
+}
+sql($node, "SELECT stream_drop('once'); DROP TABLE once_sink");
 all_done('q');
 same_rows('src', 'q_sink', 'id, v', 'rows are in the sink');
 is(sql($node, "SELECT backend_type || ' ' || application_name || ' ' || query FROM pg_stat_activity WHERE backend_type = 'streamcdc job'"),
