@@ -134,7 +134,8 @@ SKIP:
 	sql($node, "SELECT stream_stop('$_')") for qw(mirror append);
 	make_full();
 	sql($node, "UPDATE src SET v = 'small' WHERE id <= 1000; SELECT stream_resume('mirror'); SELECT stream_resume('append')");
-	ok($node->wait_for_log(qr/(?:appending to file: [^\n]*\.log: No space.*){2}/s), 'workers that begin on a full disk fail in small things');
+	# one of them at least: the other may find the room that this one has given up
+	ok($node->wait_for_log(qr/appending to file: [^\n]*\.log: No space/), 'workers that begin on a full disk fail in small things');
 	# and may go on by themselves, as a state that is made anew needs less room than the old one took
 	make_room();
 	all_done('mirror', 'append');
