@@ -312,6 +312,12 @@ AS 'MODULE_PATHNAME', 'streamcdc_sync'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
 COMMENT ON FUNCTION stream_sync(interval) IS 'wait until everything committed before the call is in the change log';
 
+CREATE FUNCTION stream_vacuum(table_name regclass DEFAULT NULL, before_version bigint DEFAULT NULL, older_than interval DEFAULT NULL)
+RETURNS bigint
+AS 'MODULE_PATHNAME', 'streamcdc_vacuum'
+LANGUAGE C VOLATILE PARALLEL UNSAFE;
+COMMENT ON FUNCTION stream_vacuum(regclass, bigint, interval) IS 'remove old versions of a change log, or of all that the caller owns';
+
 /*
  * Change logs from elsewhere
  */

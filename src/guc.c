@@ -27,6 +27,8 @@
 #include "shmem.h"
 
 int			scdc_read_timeout = 5000;
+int			scdc_retention = 7 * 24 * 3600;
+int			scdc_max_job_retention = 14 * 24 * 3600;
 int			scdc_max_slot_wal = 16 * 1024;
 int			scdc_capture_memory = 64 * 1024;
 int			scdc_capture_delay = 5;
@@ -56,6 +58,16 @@ scdc_guc_init(void)
 							"Zero means not to wait.",
 							&scdc_read_timeout, 5000, 0, INT_MAX,
 							PGC_USERSET, GUC_UNIT_MS, NULL, NULL, NULL);
+	DefineCustomIntVariable("streamcdc.retention",
+							"How long versions are kept, where a table has no retention of its own.",
+							"Zero means for ever.",
+							&scdc_retention, 7 * 24 * 3600, 0, INT_MAX,
+							PGC_SIGHUP, GUC_UNIT_S, NULL, NULL, NULL);
+	DefineCustomIntVariable("streamcdc.max_job_retention",
+							"How long versions are kept at most because a query still needs them.",
+							"Then the query ends with an error. -1 means no limit.",
+							&scdc_max_job_retention, 14 * 24 * 3600, -1, INT_MAX,
+							PGC_SIGHUP, GUC_UNIT_S, NULL, NULL, NULL);
 	DefineCustomIntVariable("streamcdc.max_slot_wal",
 							"How much WAL capture's replication slot may hold back before it is given up with a gap.",
 							"-1 means no limit.",

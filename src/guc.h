@@ -9,6 +9,8 @@
 #define SCDC_GUC_H
 
 extern int	scdc_read_timeout;	/* ms; 0 = do not wait */
+extern int	scdc_retention;		/* s; 0 = for ever */
+extern int	scdc_max_job_retention; /* s; -1 = no limit */
 extern int	scdc_max_slot_wal;	/* MB; -1 = no limit */
 extern int	scdc_capture_memory;	/* kB */
 extern int	scdc_capture_delay; /* ms */

@@ -49,6 +49,7 @@
 #include "log/catalog.h"
 #include "log/definition.h"
 #include "log/rows.h"
+#include "retention/maintenance.h"
 #include "shmem.h"
 #include "sql/added_column.h"
 #include "worker.h"
@@ -84,7 +85,16 @@ static struct
 	bool		baseline;		/* with a baseline */
 }			tracking;
 
+/* Has it changed for how long versions are kept, or dropped the extension? */
+static bool retention_changed = false;
+
 #define TRACKING_WAIT	1000	/* ms */
+
+void
+scdc_hooks_retention(void)
+{
+	retention_changed = true;
+}
 
 void
 scdc_hooks_tracking(bool baseline)
@@ -136,11 +146,14 @@ at_transaction_end(XactEvent event, void *arg)
 	if (event == XACT_EVENT_COMMIT || event == XACT_EVENT_ABORT || event == XACT_EVENT_PREPARE)
 		resume_suspended();
 	if (event == XACT_EVENT_ABORT || event == XACT_EVENT_PREPARE)
-		tracking.any = tracking.baseline = false;
+		tracking.any = tracking.baseline = retention_changed = false;
 	if (event != XACT_EVENT_COMMIT || XactLastCommitEnd == seen)
 		return;
 	seen = XactLastCommitEnd;
 	scdc_slots_wake_by_commit(MyDatabaseId);
+	if (retention_changed)
+		scdc_maintenance_look();
+	retention_changed = false;
 	entry = scdc_entry_find(MyDatabaseId);
 	if (entry && entry->pid != MyProcPid)
 	{
@@ -316,6 +329,8 @@ before_drop_extension(DropStmt *stmt)
 			continue;
 		if (entry)
 			scdc_baseline_cancel(entry, 0);
+		scdc_maintenance_cancel();
+		scdc_hooks_retention(); /* its mark goes */
 		/* they are started again if the command fails */
 		scdc_slots_stop_all(MyDatabaseId, 10000);
 		scdc_state_remove_all(MyDatabaseId);

@@ -16,4 +16,7 @@ extern void scdc_hooks_init(void);	/* from _PG_init */
  */
 extern void scdc_hooks_tracking(bool baseline);
 
+/* It changes for how long versions are kept: look for old ones when it has committed. */
+extern void scdc_hooks_retention(void);
+
 #endif							/* SCDC_HOOKS_H */

@@ -26,6 +26,7 @@
 static const char *const providers[] = {
 	[SCDC_MARK_CAPTURE] = "streamcdc",
 	[SCDC_MARK_JOBS] = "streamcdc_jobs",
+	[SCDC_MARK_LOGS] = "streamcdc_logs",
 };
 
 /*

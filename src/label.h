@@ -16,7 +16,8 @@
 typedef enum ScdcMark
 {
 	SCDC_MARK_CAPTURE,			/* needs a capture worker */
-	SCDC_MARK_JOBS				/* has queries that should run */
+	SCDC_MARK_JOBS,				/* has queries that should run */
+	SCDC_MARK_LOGS				/* has logs of dropped tables, though nothing may be captured any more */
 } ScdcMark;
 
 extern void scdc_label_init(void);	/* from _PG_init */

@@ -2,7 +2,8 @@
  *
  * launcher.c
  *	  The launcher: a static worker without a database that keeps a capture
- *	  worker running for each database that is marked (label.h).
+ *	  worker running for each database that is marked (label.h), and starts the
+ *	  short-lived ones.
  *
  * It sleeps on its latch: workers wake it when they end, sessions when a
  * suspended database may go on.  The time-out is for back-off after failures
@@ -24,6 +25,7 @@
 #include "jobs/launch.h"
 #include "label.h"
 #include "launcher.h"
+#include "retention/maintenance.h"
 #include "worker.h"
 
 PGDLLEXPORT void scdc_launcher_main(Datum arg);
@@ -86,8 +88,23 @@ launch_missing(void)
 		}
 	}
 	sleep = scdc_starter_launch_missing(sleep);
+	sleep = scdc_maintenance_launch_missing(sleep);
 	CommitTransactionCommand();
 	return sleep;
+}
+
+/* Settings were reloaded. */
+static void
+note_settings(void)
+{
+	static int	retention = -1;
+	static int	max_job_retention = -1;
+
+	scdc_publish_lc_monetary();
+	if (retention >= 0 && (retention != scdc_retention || max_job_retention != scdc_max_job_retention))
+		scdc_maintenance_look_everywhere();
+	retention = scdc_retention;
+	max_job_retention = scdc_max_job_retention;
 }
 
 void
@@ -98,14 +115,14 @@ scdc_launcher_main(Datum arg)
 	scdc_shared->launcher = MyLatch;
 	LWLockRelease(scdc_shared->lock);
 	before_shmem_exit(forget_latch, 0);
-	scdc_publish_lc_monetary();
+	note_settings();
 
 	for (;;)
 	{
 		long		sleep;
 
 		if (scdc_worker_check())
-			scdc_publish_lc_monetary();
+			note_settings();
 		sleep = launch_missing();
 		scdc_worker_activity(false, "keeping capture workers running");
 		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, sleep, PG_WAIT_EXTENSION);

@@ -160,6 +160,9 @@ scdc_entry_get(Oid dboid)
 		pg_atomic_write_u64(&e->captured, 0);
 		pg_atomic_write_u64(&e->confirmed, 0);
 		e->jobs_look_at = 0;
+		e->retention_look_at = 0;
+		e->maintenance_pid = 0;
+		e->retention_error_stream = 0;
 		e->terminated_reset = GetCurrentTimestamp();
 		e->dboid = dboid;
 	}

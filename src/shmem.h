@@ -81,6 +81,12 @@ typedef struct ScdcCaptureEntry
 	TimestampTz terminated_reset;	/* stream_reset_terminated */
 	char		jobs_problem[200];	/* why a query that should run does not */
 
+	/* retention; written under the LWLock */
+	int64		retention_look_at;	/* when to look for old versions, by scdc_clock_ms; 0: not known yet */
+	int			maintenance_pid;	/* of the worker that does; 0 if none */
+	int64		retention_error_stream; /* of which stream versions could not be removed; 0: none */
+	char		retention_error[400];	/* and why */
+
 	/* no lock */
 	pg_atomic_uint32 sleeping;	/* worker waits on its latch and wants to be woken by commits */
 	pg_atomic_uint32 urgent;	/* somebody waits: do not gather commits */

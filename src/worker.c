@@ -197,20 +197,24 @@ scdc_capture_suspend(Oid dboid)
 	for (;;)
 	{
 		int			pid,
-					baseline_pid;
+					baseline_pid,
+					maintenance_pid;
 		ScdcCaptureState state;
 
 		LWLockAcquire(scdc_shared->lock, LW_SHARED);
 		pid = entry->pid;
 		baseline_pid = entry->baseline_pid;
+		maintenance_pid = entry->maintenance_pid;
 		state = entry->state;
 		LWLockRelease(scdc_shared->lock);
-		if (pid == 0 && baseline_pid == 0 && state != SCDC_CAPTURE_LAUNCHED)
+		if (pid == 0 && baseline_pid == 0 && maintenance_pid == 0 && state != SCDC_CAPTURE_LAUNCHED)
 			break;
 		if (pid != 0)
 			kill(pid, SIGTERM);
 		if (baseline_pid != 0)
 			kill(baseline_pid, SIGTERM);
+		if (maintenance_pid != 0)
+			kill(maintenance_pid, SIGTERM);
 		if (scdc_clock_ms() >= give_up)
 			break;
 		(void) ConditionVariableTimedSleep(&entry->cv, 100, PG_WAIT_EXTENSION);

@@ -495,6 +495,18 @@ has_streams(bool *foreign)
 	return result;
 }
 
+/* Logs of dropped tables are left to retention, which finds the database by a mark of its own. */
+static void
+mark_logs(bool ours)
+{
+	Snapshot	snapshot = RegisterSnapshot(GetLatestSnapshot());
+	bool		wanted = ours && scdc_stream_any_dropped(snapshot);
+
+	UnregisterSnapshot(snapshot);
+	if (wanted && !scdc_label_exists(SCDC_MARK_LOGS))
+		scdc_label_set(SCDC_MARK_LOGS);
+}
+
 /*
  * Ends the worker when nothing is tracked.  stream_track holds
  * RowExclusiveLock on the registry until its transaction ends, so with the
@@ -527,6 +539,7 @@ try_finish(void)
 	scdc_slot_drop(slot_name);
 	if (extension && !foreign)
 		scdc_slot_forget();
+	mark_logs(extension && !foreign);
 	if (scdc_label_exists(SCDC_MARK_CAPTURE))
 		scdc_label_remove(SCDC_MARK_CAPTURE);
 	LWLockAcquire(scdc_shared->lock, LW_EXCLUSIVE);

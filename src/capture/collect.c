@@ -642,24 +642,7 @@ scdc_collect_event(ScdcTracked *t, ScdcSchema *schema, const ScdcEvent *event)
 		t->info.last_version = t->version.version;
 		t->info.last_timestamp = t->version.timestamp;
 	}
-	switch (event->kind)
-	{
-		case SCDC_EVENT_INSERT:
-			t->info.inserts++;
-			break;
-		case SCDC_EVENT_UPDATE:
-			t->info.updates++;
-			break;
-		case SCDC_EVENT_DELETE:
-			t->info.deletes++;
-			break;
-		case SCDC_EVENT_TRUNCATE:
-		case SCDC_EVENT_GAP:
-			t->info.flags |= SCDC_BLOCK_HAS_GAP;
-			break;
-	}
-	if (event->flags & SCDC_EVENT_INCOMPLETE)
-		t->info.flags |= SCDC_BLOCK_HAS_INCOMPLETE;
+	scdc_changelog_count(&t->info, event);
 	scdc_block_add(t->builder, event);
 }
 

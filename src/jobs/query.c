@@ -418,6 +418,23 @@ scdc_progress_insert(const pg_uuid_t *query_id, const ScdcProgress *p)
 	insert_row(SCDC_PROGRESS, values, isnull);
 }
 
+int64
+scdc_query_needs(const ScdcQuery *q, Snapshot snapshot)
+{
+	ScdcProgress *done = scdc_progress_last(&q->query_id, snapshot);
+	ScdcBatch  *last = scdc_batch_last(&q->query_id, snapshot);
+	int64		first = done ? Min(done->oldest_batch, done->batch_id + 1) : 0;
+	ScdcBatch  *batch = scdc_batch_read(&q->query_id, first, snapshot);
+	const char *offset;
+
+	/* the next one, while it is not planned, begins where the last one ends */
+	if (batch)
+		offset = batch->start_offset;
+	else
+		offset = last ? last->end_offset : q->initial_offset;
+	return offset ? strtoll(offset, NULL, 10) + 1 : 0;
+}
+
 void
 scdc_query_trim(const pg_uuid_t *query_id, int64 before_batch, int64 before_progress, Snapshot snapshot)
 {

@@ -172,6 +172,12 @@ extern void scdc_run_take_error(ScdcRun *run, const ErrorData *error); /* NULL: 
 extern void scdc_batch_insert(const pg_uuid_t *query_id, const ScdcBatch *batch);
 extern void scdc_progress_insert(const pg_uuid_t *query_id, const ScdcProgress *progress);
 
+/*
+ * The first version that a query over a tracked table still needs: that it has
+ * not read yet, or that its state would have to be restored from.
+ */
+extern int64 scdc_query_needs(const ScdcQuery *query, Snapshot snapshot);
+
 /* Deletes batches and progress records before a number. */
 extern void scdc_query_trim(const pg_uuid_t *query_id, int64 before_batch, int64 before_progress, Snapshot snapshot);
 

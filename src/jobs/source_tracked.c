@@ -25,6 +25,8 @@
 #include "jobs/source_kinds.h"
 #include "log/changelog.h"
 #include "log/definition.h"
+#include "log/retained.h"
+#include "retention/vacuum.h"
 #include "sql/changes.h"
 #include "sql/read_snapshot.h"
 #include "sql/typed_row.h"
@@ -58,25 +60,18 @@ version_option(const char *name, const char *value)
 	return version;
 }
 
-/* The oldest version that can be read; it may be yet to come. */
-static int64
-oldest_version(const ScdcStream *stream)
-{
-	return stream->baseline ? stream->base_version : stream->base_version + 1;
-}
-
 /* ---------------------------------------------------------------------
  * at stream_start
  * ---------------------------------------------------------------------
  */
 
 static void
-not_retained(const ScdcTarget *target, int64 version)
+not_retained(const ScdcTarget *target, int64 version, int64 oldest)
 {
 	ereport(ERROR,
 			(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 			 errmsg("version " INT64_FORMAT " of table \"%s\" is not retained", version, target->name),
-			 errdetail("The oldest version is " INT64_FORMAT ".", oldest_version(target->stream)),
+			 errdetail("The oldest version is " INT64_FORMAT ".", oldest),
 			 errhint("Start with startingVersion \"earliest\" or \"latest\".")));
 }
 
@@ -96,7 +91,8 @@ static int64
 resolve_start(const ScdcQuery *q, const ScdcTarget *target, const ScdcStartOptions *start, Snapshot snapshot)
 {
 	ScdcStream *stream = target->stream;
-	int64		oldest = oldest_version(stream);
+	ScdcRetained retained = scdc_retained(stream, snapshot);
+	bool		complete = stream->base_version == 0 && !retained.moved;	/* is there all that ever was? */
 	int64		version;
 	int64		offset;
 	ScdcBlockInfo newest;
@@ -104,33 +100,33 @@ resolve_start(const ScdcQuery *q, const ScdcTarget *target, const ScdcStartOptio
 	switch (start->kind)
 	{
 		case SCDC_START_DEFAULT:
-			if (oldest > 0 && stream->base_version > 0)
-				not_retained(target, 0);
-			return oldest - 1;
+			if (!complete)
+				not_retained(target, 0, retained.oldest);
+			return retained.first - 1;
 		case SCDC_START_EARLIEST:
-			return oldest - 1;
+			return retained.first - 1;
 		case SCDC_START_LATEST:
 			/* what is being committed now is not part of it, or is: nobody can tell */
 			return scdc_changelog_last(stream->stream_id, snapshot, &newest) ? newest.last_version : stream->base_version;
 		case SCDC_START_VERSION:
 			version = version_option("startingVersion", start->version);
 			offset = !start->start_inclusive || version == PG_INT64_MIN ? version : version - 1;
-			if (offset >= oldest - 1)
+			if (offset >= retained.oldest - 1)
 				return offset;
-			if (offset >= -1 && stream->base_version > 0)
-				not_retained(target, offset + 1);
-			return oldest - 1;
+			if (!complete)
+				not_retained(target, Max(offset + 1, 0), retained.oldest);
+			return retained.first - 1;
 		case SCDC_START_TIMESTAMP:
-			if (stream->base_version > 0 && start->timestamp < stream->tracked_at)
+			if (start->timestamp < retained.kept_from)
 				ereport(ERROR,
 						(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 						 errmsg("changes of table \"%s\" at the startingTimestamp are not retained", target->name),
-						 errdetail("The oldest version is " INT64_FORMAT ".", oldest),
+						 errdetail("The oldest version is " INT64_FORMAT ".", retained.oldest),
 						 errhint("Start with startingVersion \"earliest\" or \"latest\".")));
 			/* what is yet to be captured may be before it, too, and is left out when it is read */
-			return Max(version_before(stream->stream_id, start->timestamp, snapshot), oldest - 1);
+			return Max(version_before(stream->stream_id, start->timestamp, snapshot), retained.first - 1);
 	}
-	return oldest - 1;
+	return retained.first - 1;
 }
 
 static void
@@ -168,6 +164,7 @@ scdc_tracked_resolve(ScdcQuery *q, const ScdcStartOptions *start, Snapshot snaps
 	ScdcTarget *target = scdc_resolve_name(q->source, snapshot);
 	ScdcStream *stream = target->stream;
 	ScdcSourceFlags flags = {.carryovers = true, .intermediate = true, .split_updates = true};
+	Snapshot	fresh;
 
 	if (!OidIsValid(target->relid))
 		ereport(ERROR,
@@ -190,16 +187,12 @@ scdc_tracked_resolve(ScdcQuery *q, const ScdcStartOptions *start, Snapshot snaps
 	q->source_relid = target->relid;
 	q->stream_id = stream->stream_id;
 	if (start->kind == SCDC_START_LATEST)
-	{
-		Snapshot	fresh;
-
 		catch_up();
-		fresh = RegisterSnapshot(GetLatestSnapshot());
-		q->initial_offset = version_text(resolve_start(q, target, start, fresh));
-		UnregisterSnapshot(fresh);
-	}
-	else
-		q->initial_offset = version_text(resolve_start(q, target, start, snapshot));
+	/* until the query is there to be seen, nobody may remove what it begins with */
+	(void) scdc_vacuum_lock(stream->stream_id, ShareLock, true);
+	fresh = RegisterSnapshot(GetLatestSnapshot());
+	q->initial_offset = version_text(resolve_start(q, target, start, fresh));
+	UnregisterSnapshot(fresh);
 	resolve_end(q, start);
 	scdc_source_take_columns(q);
 	q->nkeys = stream->nidentity;
@@ -333,12 +326,28 @@ columns_changed(const ScdcQuery *q, int64 version, const char *why)
 							quote_literal_cstr(q->name)));
 }
 
+/*
+ * Ends the query if versions that it still needs were removed.  One that has
+ * not read anything yet may begin with the baseline, wherever that is by now.
+ */
+static void
+check_lost(const ScdcQuery *q, const ScdcRetained *retained, int64 after, bool begins)
+{
+	if (after + 1 >= (begins ? retained->first : retained->oldest))
+		return;
+	scdc_stop(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE,
+			  psprintf("versions " INT64_FORMAT " to " INT64_FORMAT " of source table \"%s\" are not retained any more",
+					   after + 1, retained->oldest - 1, q->source), NULL,
+			  "Drop the query with stream_drop, and start it anew.");
+}
+
 char *
 scdc_tracked_next(ScdcSource *s, const char *after, const char *upto, bool limited, bool complete, bool *ended)
 {
 	const ScdcQuery *q = s->query;
 	ScdcStream *stream = s->target->stream;
-	int64		from = after ? version_of(after) : oldest_version(stream) - 1;
+	ScdcRetained retained = scdc_retained(stream, s->snapshot);
+	int64		from = after ? version_of(after) : retained.first - 1;
 	int64		to = PG_INT64_MAX;
 	int64		last = -1;
 	int64		version;
@@ -351,11 +360,8 @@ scdc_tracked_next(ScdcSource *s, const char *after, const char *upto, bool limit
 
 	if (!scdc_baseline_is_complete(stream, s->snapshot))
 		return NULL;
-	if (from < oldest_version(stream) - 1)
-		scdc_stop(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE,
-				  psprintf("versions " INT64_FORMAT " to " INT64_FORMAT " of source table \"%s\" are not retained any more",
-						   from + 1, oldest_version(stream) - 1, q->source), NULL,
-				  "Drop the query with stream_drop, and start it anew.");
+	if (from < retained.oldest - 1)
+		check_lost(q, &retained, from, scdc_batch_last(&q->query_id, s->snapshot) == NULL);
 
 	has_newest = scdc_changelog_last(q->stream_id, s->snapshot, &newest);
 	from = Max(from, version_before(q->stream_id, q->start_timestamp, s->snapshot));
@@ -387,10 +393,10 @@ scdc_tracked_next(ScdcSource *s, const char *after, const char *upto, bool limit
 	}
 	to = Min(to, newest.last_version);
 	/* rows without identity cannot be folded: what is read as a table is the baseline */
-	if (q->as_table && q->nkeys == 0 && stream->baseline && from < stream->base_version)
-		to = Min(to, stream->base_version);
+	if (q->as_table && q->nkeys == 0 && stream->baseline && from < retained.base)
+		to = Min(to, retained.base);
 	/* the table as it is comes in one piece: version by version it could not be folded */
-	if (q->as_table && from < oldest_version(stream))
+	if (q->as_table && from < retained.first)
 		limited = false;
 	if (limited && q->max_versions > 0 && q->max_versions < to - from)
 		to = from + q->max_versions;
@@ -575,6 +581,7 @@ scdc_tracked_read(ScdcSource *s, const ScdcBatch *batch, ScdcFlow *flow)
 {
 	const ScdcQuery *q = s->query;
 	TrackedRead r = {.source = s,.flow = flow};
+	ScdcRetained retained = scdc_retained(s->target->stream, s->snapshot);
 	AttrNumber *columns = palloc0(Max(q->ncolumns, 1) * sizeof(AttrNumber));
 	Relation	rel = try_relation_open(q->source_relid, AccessShareLock);
 	int			nestlevel;
@@ -594,10 +601,12 @@ scdc_tracked_read(ScdcSource *s, const ScdcBatch *batch, ScdcFlow *flow)
 	r.range.first = Max(batch->start_offset ? version_of(batch->start_offset) : PG_INT64_MIN,
 						version_before(q->stream_id, q->start_timestamp, s->snapshot)) + 1;
 	r.range.last = version_of(batch->end_offset);
+	if (r.range.first <= r.range.last)
+		check_lost(q, &retained, r.range.first - 1, batch->batch_id == 0);
 
 	nestlevel = scdc_pin_input_settings();
 	if (q->as_table)
-		read_as_table(&r, batch->batch_id == 0 && r.range.first <= oldest_version(s->target->stream));
+		read_as_table(&r, batch->batch_id == 0 && r.range.first <= retained.first);
 	else
 		read_changes(&r, q->mode == SCDC_DEDUP_NET_CHANGES ? SCDC_DEDUP_DROP_CARRYOVERS : q->mode, q->compute_updates);
 	AtEOXact_GUC(true, nestlevel);

@@ -213,6 +213,17 @@ scdc_stream_list(Snapshot snapshot)
 	return scdc_rows_list(SCDC_STREAMS, "streams_id", 0, NULL, snapshot, stream_of_row);
 }
 
+bool
+scdc_stream_any_dropped(Snapshot snapshot)
+{
+	ListCell   *lc;
+
+	foreach(lc, scdc_stream_list(snapshot))
+		if (((ScdcStream *) lfirst(lc))->state == SCDC_STATE_DROPPED)
+			return true;
+	return false;
+}
+
 void
 scdc_stream_insert(const ScdcStream *s)
 {

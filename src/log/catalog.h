@@ -68,6 +68,7 @@ extern ScdcStream *scdc_stream_by_id(int64 stream_id, Snapshot snapshot);
 /* Newest of that table, any state; one that there is only a definition of if there is none that lives. */
 extern ScdcStream *scdc_stream_by_relid(Oid relid, Snapshot snapshot);
 extern List *scdc_stream_list(Snapshot snapshot);	/* all, in order of stream_id */
+extern bool scdc_stream_any_dropped(Snapshot snapshot); /* is there a log of a dropped table? */
 extern void scdc_stream_insert(const ScdcStream *stream);
 extern void scdc_stream_replace(const ScdcStream *stream);	/* the row at stream->tid */
 

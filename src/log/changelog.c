@@ -90,6 +90,29 @@ make_bytea(const char *data, uint32 len)
 }
 
 void
+scdc_changelog_count(ScdcBlockInfo *info, const ScdcEvent *event)
+{
+	switch (event->kind)
+	{
+		case SCDC_EVENT_INSERT:
+			info->inserts++;
+			break;
+		case SCDC_EVENT_UPDATE:
+			info->updates++;
+			break;
+		case SCDC_EVENT_DELETE:
+			info->deletes++;
+			break;
+		case SCDC_EVENT_TRUNCATE:
+		case SCDC_EVENT_GAP:
+			info->flags |= SCDC_BLOCK_HAS_GAP;
+			break;
+	}
+	if (event->flags & SCDC_EVENT_INCOMPLETE)
+		info->flags |= SCDC_BLOCK_HAS_INCOMPLETE;
+}
+
+void
 scdc_changelog_append(Relation blocks, const ScdcBlockInfo *info, const ScdcBlock *block)
 {
 	Datum		values[Natts_blocks];
@@ -137,6 +160,54 @@ scdc_changelog_delete(int64 stream_id)
 	UnregisterSnapshot(snapshot);
 	table_close(blocks, NoLock);
 	return count;
+}
+
+/* Appends what the current block of a scan has from a version on, which begins in it. */
+static void
+append_rest(Relation blocks, ScdcLogScan *scan, int64 version)
+{
+	ScdcBlockBuilder *builder = scdc_block_builder_create(SCDC_COMPRESSION);
+	ScdcBlockReader *reader = scdc_changelog_scan_open(scan, true);
+	ScdcBlockInfo info = scan->row.info;
+	ScdcBlock	block;
+	ScdcEvent	event;
+	const ScdcVersion *v;
+
+	info.first_version = version;
+	info.chunk = 0;
+	info.flags = 0;
+	info.inserts = info.updates = info.deletes = 0;
+	for (int i = 0; i < reader->nversions; i++)
+		if (reader->versions[i].version == version)
+			info.first_timestamp = reader->versions[i].timestamp;
+	while (scdc_changelog_scan_event(scan, &event, &v))
+	{
+		if (v->version < version)
+			continue;
+		scdc_block_begin_version(builder, v);
+		scdc_block_add(builder, &event);
+		scdc_changelog_count(&info, &event);
+	}
+	scdc_block_finish(builder, &block);
+	scdc_changelog_append(blocks, &info, &block);
+}
+
+void
+scdc_changelog_delete_before(int64 stream_id, int64 version, Snapshot snapshot)
+{
+	Relation	blocks = scdc_table_open(SCDC_BLOCKS, RowExclusiveLock);
+	ScdcLogScan *scan = scdc_changelog_scan_begin(stream_id, PG_INT64_MIN, snapshot);
+	ScdcBlockInfo info;
+
+	while (scdc_changelog_scan_next(scan, &info) && info.first_version < version)
+	{
+		CHECK_FOR_INTERRUPTS();
+		if (info.last_version >= version)
+			append_rest(blocks, scan, version);
+		scdc_row_delete(blocks, &scan->row.tuple->t_self);
+	}
+	scdc_changelog_scan_end(scan);
+	table_close(blocks, NoLock);
 }
 
 /* ---------------------------------------------------------------------

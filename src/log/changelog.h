@@ -25,6 +25,7 @@
 /* flags of a block row; on disk */
 #define SCDC_BLOCK_HAS_GAP			0x01	/* holds a TRUNCATE or GAP event */
 #define SCDC_BLOCK_HAS_INCOMPLETE	0x02	/* holds an event without its old image */
+#define SCDC_BLOCK_IS_BASE			0x04	/* of a baseline that has been moved, see retained.h */
 
 /* The plain columns of a block row. */
 typedef struct ScdcBlockInfo
@@ -41,6 +42,9 @@ typedef struct ScdcBlockInfo
 	int64		updates;
 	int64		deletes;
 } ScdcBlockInfo;
+
+/* Counts an event of a block in its plain columns. */
+extern void scdc_changelog_count(ScdcBlockInfo *info, const ScdcEvent *event);
 
 /* Appends one block; blocks is the open table, under RowExclusiveLock. */
 extern void scdc_changelog_append(Relation blocks, const ScdcBlockInfo *info, const ScdcBlock *block);
@@ -65,6 +69,12 @@ extern void scdc_changelog_each(Snapshot snapshot, ScdcBlockFn fn, void *arg);
 
 /* Deletes all blocks of a stream; returns how many. */
 extern int64 scdc_changelog_delete(int64 stream_id);
+
+/*
+ * Deletes what the snapshot shows of the versions before one.  A block that
+ * holds that one, too, is written anew without them.
+ */
+extern void scdc_changelog_delete_before(int64 stream_id, int64 version, Snapshot snapshot);
 
 /*
  * Scans the blocks that hold versions >= first_version (PG_INT64_MIN: all), in

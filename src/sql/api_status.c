@@ -39,6 +39,7 @@
 #include "log/definition.h"
 #include "log/rows.h"
 #include "log/schema.h"
+#include "retention/maintenance.h"
 #include "shmem.h"
 #include "sql/resolve.h"
 
@@ -157,6 +158,7 @@ typedef struct LogSummary
 	TimestampTz last_timestamp;
 	int64		changes;
 	int64		bytes;
+	int64		baseline_rows;	/* of one that was moved; -1: it was not */
 	int64		gap_version;	/* first version of the first block with a gap; PG_INT64_MAX if none */
 } LogSummary;
 
@@ -174,11 +176,14 @@ add_block(const ScdcBlockInfo *info, int64 bytes, void *arg)
 		s->last_timestamp = info->last_timestamp;
 		s->changes = 0;
 		s->bytes = 0;
+		s->baseline_rows = -1;
 		s->gap_version = PG_INT64_MAX;
 	}
 	s->first_version = Min(s->first_version, info->first_version);
 	s->last_version = Max(s->last_version, info->last_version);
 	s->last_timestamp = Max(s->last_timestamp, info->last_timestamp);
+	if (info->flags & SCDC_BLOCK_IS_BASE)
+		s->baseline_rows = Max(s->baseline_rows, 0) + info->inserts;
 	s->changes += info->inserts + info->updates + info->deletes;
 	s->bytes += bytes;
 	if (info->flags & (SCDC_BLOCK_HAS_GAP | SCDC_BLOCK_HAS_INCOMPLETE))
@@ -330,6 +335,8 @@ list_stream(ReturnSetInfo *result, const ScdcStream *stream, const CaptureStatus
 		error = capture->no_worker;
 	else if (live && !readable && capture->entry)
 		error = scdc_baseline_error(capture->entry, stream->stream_id);
+	if (error == NULL)
+		error = scdc_maintenance_error(stream->stream_id);
 
 	SET(COL_TABLE_NAME, CStringGetTextDatum(stream->state == SCDC_STATE_DROPPED ? scdc_dropped_name(stream) :
 											scdc_relation_name(stream->relid)));
@@ -338,7 +345,8 @@ list_stream(ReturnSetInfo *result, const ScdcStream *stream, const CaptureStatus
 		isnull[COL_IDENTITY_COLUMNS] = false;
 	if (readable && log)
 	{
-		SET(COL_FIRST_VERSION, Int64GetDatum(log->first_version));
+		/* what a moved baseline stands for is gone */
+		SET(COL_FIRST_VERSION, Int64GetDatum(log->first_version + (log->baseline_rows >= 0 ? 1 : 0)));
 		SET(COL_LAST_VERSION, Int64GetDatum(log->last_version));
 		SET(COL_LAST_COMMIT_TIMESTAMP, TimestampTzGetDatum(log->last_timestamp));
 	}
@@ -354,7 +362,7 @@ list_stream(ReturnSetInfo *result, const ScdcStream *stream, const CaptureStatus
 
 		if (readable)
 		{
-			SET(COL_BASELINE_ROWS, Int64GetDatum(baseline->row_count));
+			SET(COL_BASELINE_ROWS, Int64GetDatum(log && log->baseline_rows >= 0 ? log->baseline_rows : baseline->row_count));
 			fraction = 1;
 		}
 		else if (copying)

@@ -50,6 +50,8 @@
 #include "log/definition.h"
 #include "log/rows.h"
 #include "log/schema.h"
+#include "retention/maintenance.h"
+#include "retention/vacuum.h"
 #include "shmem.h"
 #include "sql/resolve.h"
 
@@ -57,13 +59,6 @@ PG_FUNCTION_INFO_V1(streamcdc_track);
 PG_FUNCTION_INFO_V1(streamcdc_untrack);
 PG_FUNCTION_INFO_V1(streamcdc_alter);
 PG_FUNCTION_INFO_V1(streamcdc_sync);
-
-static void
-must_be_owner(Oid relid)
-{
-	if (!pg_class_ownercheck(relid, GetUserId()))
-		aclcheck_error(ACLCHECK_NOT_OWNER, get_relkind_objtype(get_rel_relkind(relid)), get_rel_name(relid));
-}
 
 static void not_tracked(Oid relid, const char *name) pg_attribute_noreturn();
 
@@ -233,7 +228,7 @@ check_members(Relation root, List *members)
 		ScdcRegistered r;
 
 		if (!is_root)
-			must_be_owner(RelationGetRelid(rel));
+			scdc_must_be_owner(RelationGetRelid(rel));
 		if (scdc_member_obstacle(rel, !is_root, &obstacle))
 			ereport(ERROR,
 					(errcode(obstacle.sqlerrcode),
@@ -387,7 +382,7 @@ streamcdc_track(PG_FUNCTION_ARGS)
 	PreventCommandIfReadOnly("stream_track()");
 	check_server();
 	check_kind(relid);
-	must_be_owner(relid);
+	scdc_must_be_owner(relid);
 
 	stream.baseline = PG_ARGISNULL(2) ? true : PG_GETARG_BOOL(2);
 	stream.retention = retention_arg(fcinfo, 3);
@@ -401,7 +396,7 @@ streamcdc_track(PG_FUNCTION_ARGS)
 		scdc_undefined_relation(relid);
 	/* things may have changed while we waited */
 	check_kind(relid);
-	must_be_owner(relid);
+	scdc_must_be_owner(relid);
 	check_columns(rel);
 	choose_identity(rel, columns, &stream);
 
@@ -466,6 +461,8 @@ streamcdc_track(PG_FUNCTION_ARGS)
 	scdc_emit_message();
 	table_close(registry, NoLock);
 	scdc_hooks_tracking(stream.baseline);
+	if (stream.retention)
+		scdc_hooks_retention();
 
 	ereport(NOTICE,
 			(is_partitioned ?
@@ -507,7 +504,7 @@ streamcdc_untrack(PG_FUNCTION_ARGS)
 	name = get_rel_name(relid);
 	if (name == NULL)
 		scdc_undefined_relation(relid);
-	must_be_owner(relid);
+	scdc_must_be_owner(relid);
 
 	registry = scdc_table_open(SCDC_REGISTRY, RowExclusiveLock);
 	snapshot = RegisterSnapshot(GetLatestSnapshot());
@@ -535,6 +532,8 @@ streamcdc_untrack(PG_FUNCTION_ARGS)
 	if (entry)
 		scdc_baseline_cancel(entry, stream->stream_id);
 	(void) scdc_members_lock(relid);
+	scdc_maintenance_cancel();
+	(void) scdc_vacuum_lock(stream->stream_id, ExclusiveLock, true);
 
 	/*
 	 * From here on nobody else can write the table.  Let capture take in what
@@ -605,7 +604,7 @@ streamcdc_alter(PG_FUNCTION_ARGS)
 		ereport(ERROR,
 				(errcode(ERRCODE_UNDEFINED_TABLE),
 				 errmsg("relation with OID %u does not exist", relid)));
-	must_be_owner(relid);
+	scdc_must_be_owner(relid);
 
 	snapshot = RegisterSnapshot(GetLatestSnapshot());
 	stream = scdc_stream_by_relid(relid, snapshot);
@@ -627,6 +626,8 @@ streamcdc_alter(PG_FUNCTION_ARGS)
 		scdc_stream_replace(stream);
 		scdc_definition_update(stream);
 		CommandCounterIncrement();
+		if (retention)
+			scdc_hooks_retention();
 	}
 	PG_RETURN_VOID();
 }

@@ -22,6 +22,7 @@
 #include "utils/memutils.h"
 
 #include "log/changelog.h"
+#include "log/retained.h"
 #include "sql/changes.h"
 #include "sql/tapes.h"
 
@@ -50,6 +51,7 @@ struct ScdcChangeReader
 	ScdcLogScan *scan;			/* NULL: the range is empty */
 	ScdcBlockReader *block;		/* NULL: the next one is to be opened */
 	ScdcRowSchema *schema;		/* of its rows */
+	bool		is_baseline;	/* is the block one of the baseline? */
 	int64		nblocks;		/* opened so far */
 	ScdcBlockPlace start;		/* where the version begins that the event belongs to */
 	ScdcEvent	event;
@@ -251,7 +253,7 @@ check_event(const ScdcChangeReader *r, const ScdcRowSchema *schema, const ScdcEv
 {
 	if (event->kind == SCDC_EVENT_TRUNCATE || event->kind == SCDC_EVENT_GAP)
 		gap_version(r->read->target, version, event->kind);
-	if (event->flags & SCDC_EVENT_INCOMPLETE)
+	if ((event->flags & SCDC_EVENT_INCOMPLETE) && !r->read->as_recorded)
 		scdc_incomplete_version(r->read->target, version);
 	if (schema == NULL || (event->old_image.data == NULL && event->new_image.data == NULL))
 		elog(ERROR, "event of version " INT64_FORMAT " has no rows", version);
@@ -274,7 +276,7 @@ check_range(ScdcChangeReader *r)
 		const ScdcVersion *v;
 
 		CHECK_FOR_INTERRUPTS();
-		if (info.flags == 0 && schema != NULL &&
+		if ((info.flags & (SCDC_BLOCK_HAS_GAP | SCDC_BLOCK_HAS_INCOMPLETE)) == 0 && schema != NULL &&
 			(schema->nkeys > 0 || !(r->compute_updates || r->mode == SCDC_DEDUP_NET_CHANGES)))
 			continue;
 		(void) scdc_changelog_scan_open(scan, true);
@@ -301,6 +303,7 @@ fetch_event(ScdcChangeReader *r)
 				return false;
 			r->block = scdc_changelog_scan_open(r->scan, true);
 			r->schema = info.schema_number != 0 ? scdc_row_schema(r->schemas, info.schema_number) : NULL;
+			r->is_baseline = scdc_is_baseline_block(r->read->target->stream, &info);
 			r->nblocks++;
 		}
 		CHECK_FOR_INTERRUPTS();
@@ -310,7 +313,8 @@ fetch_event(ScdcChangeReader *r)
 			r->block = NULL;
 		else if (r->v->version > r->range.last)
 			return false;
-		else if (r->v->version >= r->range.first)
+		else if (r->v->version >= r->range.first &&
+				 !(r->read->as_recorded && r->event.old_image.data == NULL && r->event.new_image.data == NULL))
 			return true;
 	}
 }
@@ -416,7 +420,7 @@ is_lone(ScdcChangeReader *r)
 	const ScdcStream *stream = r->read->target->stream;
 	ScdcVersion total = *r->v;
 
-	if (stream->baseline && r->version == stream->base_version)
+	if (r->is_baseline)
 		return true;
 	if (r->version == r->block->versions[r->block->nversions - 1].version && scdc_changelog_scan_continues(r->scan))
 	{
@@ -642,7 +646,8 @@ scdc_changes_begin(const ScdcRead *read, ScdcRowSchemas *schemas, ScdcVersionRan
 	else
 	{
 		scdc_row_schemas_range(schemas, range.first, range.last);
-		check_range(r);
+		if (!read->as_recorded)
+			check_range(r);
 		r->row_cxt = AllocSetContextCreate(context, "streamcdc row", ALLOCSET_DEFAULT_SIZES);
 		scdc_row_view_init(&r->old_view);
 		scdc_row_view_init(&r->new_view);

@@ -17,6 +17,7 @@
 #include "utils/timestamp.h"
 
 #include "log/changelog.h"
+#include "log/retained.h"
 #include "sql/range.h"
 
 /* Numbers of the arguments, the same in all reading functions as far as they have them. */
@@ -194,45 +195,28 @@ check_direction(const ScdcRange *range)
 					   pstrdup(timestamptz_to_str(range->start)), pstrdup(timestamptz_to_str(range->end)))));
 }
 
-/* The oldest version that can be read; it may be yet to come. */
-static int64
-oldest_version(const ScdcStream *stream)
-{
-	return stream->baseline ? stream->base_version : stream->base_version + 1;
-}
-
 /*
  * Versions below the oldest have existed and are gone, down to 0.  Asking for
  * negative ones, which never were, asks for nothing that is missing.
  */
 static void
-check_retained(const ScdcRange *range, const ScdcTarget *target)
+check_retained(const ScdcRange *range, const ScdcTarget *target, const ScdcRetained *retained)
 {
-	ScdcStream *stream = target->stream;
-	int64		oldest = oldest_version(stream);
-
 	if (range->kind == SCDC_RANGE_VERSIONS)
 	{
-		if (range->first < oldest && range->last >= 0 && oldest > 0)
+		if (range->first < retained->oldest && range->last >= 0 && retained->oldest > 0)
 			ereport(ERROR,
 					(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 					 errmsg("version " INT64_FORMAT " of table \"%s\" is not retained",
 							Max(range->first, 0), target->name),
-					 errdetail("The oldest version is " INT64_FORMAT ".", oldest)));
+					 errdetail("The oldest version is " INT64_FORMAT ".", retained->oldest)));
 	}
-	else if (range->kind == SCDC_RANGE_TIMESTAMPS)
-	{
-		/*
-		 * When versions of an earlier tracking exist, the last of them was
-		 * committed before this one began.
-		 */
-		if (stream->base_version > 0 && range->first < stream->tracked_at)
-			ereport(ERROR,
-					(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-					 errmsg("changes of table \"%s\" at the starting_timestamp are not retained", target->name),
-					 errdetail("The oldest version is " INT64_FORMAT ", and the table has been tracked since %s.",
-							   oldest, timestamptz_to_str(stream->tracked_at))));
-	}
+	else if (range->kind == SCDC_RANGE_TIMESTAMPS && range->first < retained->kept_from)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("changes of table \"%s\" at the starting_timestamp are not retained", target->name),
+				 errdetail("The oldest version is " INT64_FORMAT ", and what was committed before %s is gone.",
+						   retained->oldest, timestamptz_to_str(retained->kept_from))));
 }
 
 /* The stream was given up: what came after its last version is not known. */
@@ -264,14 +248,18 @@ scdc_range_versions(const ScdcRange *range, const ScdcTarget *target, bool check
 	const ScdcVersionRange nothing = {.first = 1, .last = 0};
 	int64		stream_id = target->stream->stream_id;
 	ScdcVersionRange result = {.first = range->first, .last = range->last};
+	ScdcRetained retained;
 
 	check_direction(range);
 	if (range->empty)
 		return nothing;
-	check_retained(range, target);
+	retained = scdc_retained(target->stream, snapshot);
+	check_retained(range, target, &retained);
 	if (check_end && scdc_stream_given_up(target->stream))
 		check_continuous(range, target, snapshot);
 
+	if (range->kind == SCDC_RANGE_ALL)
+		result.first = retained.first;
 	if (range->kind == SCDC_RANGE_TIMESTAMPS)
 	{
 		int64		version;

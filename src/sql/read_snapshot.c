@@ -310,7 +310,7 @@ scdc_read_begin(ScdcRead *read, const char *name, Oid relid)
 	Snapshot	snapshot;
 
 	scdc_require_preload();
-	read->by_identity = false;
+	read->by_identity = read->as_recorded = false;
 
 	if (IsolationUsesXactSnapshot() || RecoveryInProgress())
 	{

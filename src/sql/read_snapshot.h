@@ -19,6 +19,7 @@ typedef struct ScdcRead
 	ScdcTarget *target;			/* the stream as the snapshot shows it */
 	Snapshot	snapshot;		/* registered until scdc_read_end */
 	bool		by_identity;	/* versions without row identity are refused in any mode */
+	bool		as_recorded;	/* gaps are passed over, and what is incomplete is taken as it is: for fold.c */
 } ScdcRead;
 
 /*

@@ -200,6 +200,13 @@ scdc_not_tracked(Oid relid, const char *name, Snapshot snapshot)
 			 hint ? errhint("%s", hint) : 0));
 }
 
+void
+scdc_must_be_owner(Oid relid)
+{
+	if (!pg_class_ownercheck(relid, GetUserId()))
+		aclcheck_error(ACLCHECK_NOT_OWNER, get_relkind_objtype(get_rel_relkind(relid)), get_rel_name(relid));
+}
+
 bool
 scdc_may_select(Oid relid)
 {

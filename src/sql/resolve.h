@@ -38,6 +38,9 @@ extern Oid	scdc_name_relid(const char *name);
 /* Raises 42P01. */
 extern void scdc_undefined_relation(Oid relid) pg_attribute_noreturn();
 
+/* Raises 42501 unless the caller owns the relation, which exists. */
+extern void scdc_must_be_owner(Oid relid);
+
 /* Has the relation a stream, be it one that was given up? */
 extern bool scdc_is_tracked(Oid relid, Snapshot snapshot);
 

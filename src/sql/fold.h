@@ -1,0 +1,31 @@
+/*-------------------------------------------------------------------------
+ *
+ * fold.h
+ *	  What a log comes to: the rows that a table had after one of its versions.
+ *
+ * Where rows have an identity, its last image counts; elsewhere rows are equal
+ * if all their columns print the same, and are counted.  Gaps are passed over:
+ * the result is what was recorded.
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef SCDC_FOLD_H
+#define SCDC_FOLD_H
+
+#include "sql/resolve.h"
+#include "sql/row.h"
+
+typedef struct ScdcFold ScdcFold;
+
+/*
+ * Everything from the stream's baseline on up to a version, as the snapshot
+ * shows it.  Lives in a context of its own below the current one; files
+ * belong to the current resource owner.  Raises XX001 for damaged blocks.
+ */
+extern ScdcFold *scdc_fold_begin(const ScdcTarget *target, int64 upto, Snapshot snapshot);
+
+/* The next row, in no order; NULL at the end.  Good until the next call. */
+extern ScdcRowView *scdc_fold_next(ScdcFold *fold);
+extern void scdc_fold_end(ScdcFold *fold);
+
+#endif							/* SCDC_FOLD_H */
