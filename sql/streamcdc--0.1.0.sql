@@ -318,6 +318,12 @@ AS 'MODULE_PATHNAME', 'streamcdc_vacuum'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
 COMMENT ON FUNCTION stream_vacuum(regclass, bigint, interval) IS 'remove old versions of a change log, or of all that the caller owns';
 
+CREATE FUNCTION stream_verify(table_name regclass)
+RETURNS TABLE (difference text, row_data jsonb)
+AS 'MODULE_PATHNAME', 'streamcdc_verify'
+LANGUAGE C VOLATILE PARALLEL UNSAFE;
+COMMENT ON FUNCTION stream_verify(regclass) IS 'rows that a table and its change log do not have in common';
+
 /*
  * Change logs from elsewhere
  */

@@ -329,7 +329,7 @@ move_baseline(ScdcStream *stream, int64 to, Snapshot snapshot)
 	{
 		/* identities may be compared by functions of users */
 		scdc_owner_begin(&scope, owner_of(stream));
-		fold = scdc_fold_begin(&target, to, snapshot);
+		fold = scdc_fold_begin(&target, to, snapshot, NULL);
 		while ((row = scdc_fold_next(fold)) != NULL)
 		{
 			CHECK_FOR_INTERRUPTS();

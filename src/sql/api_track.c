@@ -527,13 +527,13 @@ streamcdc_untrack(PG_FUNCTION_ARGS)
 		PG_RETURN_VOID();
 	}
 
-	/* a copy under way holds a lock on the table */
+	/* nobody removes versions from here on; that, and a copy under way, need not come to an end */
+	scdc_maintenance_cancel();
+	(void) scdc_vacuum_lock(stream->stream_id, ExclusiveLock, true);
 	entry = scdc_entry_find(MyDatabaseId);
 	if (entry)
 		scdc_baseline_cancel(entry, stream->stream_id);
 	(void) scdc_members_lock(relid);
-	scdc_maintenance_cancel();
-	(void) scdc_vacuum_lock(stream->stream_id, ExclusiveLock, true);
 
 	/*
 	 * From here on nobody else can write the table.  Let capture take in what

@@ -16,10 +16,12 @@
  */
 #include "postgres.h"
 
+#include "access/transam.h"
 #include "common/hashfn.h"
 #include "miscadmin.h"
 #include "port/pg_bitutils.h"
 #include "utils/memutils.h"
+#include "utils/snapmgr.h"
 
 #include "log/changelog.h"
 #include "log/retained.h"
@@ -289,6 +291,26 @@ check_range(ScdcChangeReader *r)
 	scdc_changelog_scan_end(scan);
 }
 
+/* Is a transaction over as the snapshot sees it?  xid: with its epoch; 0 is none. */
+static bool
+is_seen(uint64 xid, Snapshot snapshot)
+{
+	/* the snapshot compares numbers without epoch, which tell nothing of long ago */
+	if (xid == 0 || U64FromFullTransactionId(ReadNextFullTransactionId()) - xid > PG_INT32_MAX / 2)
+		return true;
+	return !XidInMVCCSnapshot((TransactionId) xid, snapshot);
+}
+
+/* Is the event at hand none for a fold? */
+static inline bool
+is_left_out(const ScdcChangeReader *r)
+{
+	if (!r->read->as_recorded)
+		return false;
+	return (r->event.old_image.data == NULL && r->event.new_image.data == NULL) ||
+		(r->read->seen_by && !is_seen(r->v->xid, r->read->seen_by));
+}
+
 /* The next event of the range; false when it has ended. */
 static bool
 fetch_event(ScdcChangeReader *r)
@@ -313,8 +335,7 @@ fetch_event(ScdcChangeReader *r)
 			r->block = NULL;
 		else if (r->v->version > r->range.last)
 			return false;
-		else if (r->v->version >= r->range.first &&
-				 !(r->read->as_recorded && r->event.old_image.data == NULL && r->event.new_image.data == NULL))
+		else if (r->v->version >= r->range.first && !is_left_out(r))
 			return true;
 	}
 }

@@ -103,9 +103,9 @@ column_text(ScdcRowView *view, const ScdcColumn *column)
 	return OidOutputFunctionCall(output, value);
 }
 
-/* A digest of the row as text, by the columns of a schema: of each its length (-1: NULL), and that. */
-static bytea *
-row_digest(ScdcRowView *view, const ScdcSchema *columns, Snapshot snapshot)
+/* Of each column its length (-1: NULL), and that. */
+bytea *
+scdc_row_digest(ScdcRowView *view, const ScdcSchema *columns, Snapshot snapshot)
 {
 	const ScdcSchema *schema = view->schema->schema;
 	bytea	   *result = palloc(VARHDRSZ + PG_SHA256_DIGEST_LENGTH);
@@ -177,7 +177,7 @@ sort_changes(ScdcFold *fold, ScdcVersionRange range, const ScdcSchema *columns)
 
 		ExecClearTuple(slot);
 		memset(slot->tts_isnull, 0, S_COLUMNS * sizeof(bool));
-		slot->tts_values[S_DIGEST - 1] = PointerGetDatum(row_digest(change.view, columns, fold->read.snapshot));
+		slot->tts_values[S_DIGEST - 1] = PointerGetDatum(scdc_row_digest(change.view, columns, fold->read.snapshot));
 		slot->tts_values[S_SIGN - 1] = Int32GetDatum(came ? 1 : -1);
 		slot->tts_values[S_SCHEMA - 1] = Int32GetDatum(change.view->schema->schema->number);
 		slot->tts_isnull[S_IMAGE - 1] = !came;
@@ -233,7 +233,7 @@ next_sorted(ScdcFold *fold)
  */
 
 ScdcFold *
-scdc_fold_begin(const ScdcTarget *target, int64 upto, Snapshot snapshot)
+scdc_fold_begin(const ScdcTarget *target, int64 upto, Snapshot snapshot, Snapshot seen_by)
 {
 	MemoryContext context = AllocSetContextCreate(CurrentMemoryContext, "streamcdc fold", ALLOCSET_DEFAULT_SIZES);
 	MemoryContext old = MemoryContextSwitchTo(context);
@@ -245,6 +245,7 @@ scdc_fold_begin(const ScdcTarget *target, int64 upto, Snapshot snapshot)
 	fold->read.target = unconstify(ScdcTarget *, target);
 	fold->read.snapshot = snapshot;
 	fold->read.as_recorded = true;
+	fold->read.seen_by = seen_by;
 	fold->schemas = scdc_row_schemas_create(target->stream, snapshot);
 	scdc_row_schemas_range(fold->schemas, range.first, range.last);
 	if (all_identified(fold, range, &newest))

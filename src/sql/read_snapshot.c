@@ -311,6 +311,7 @@ scdc_read_begin(ScdcRead *read, const char *name, Oid relid)
 
 	scdc_require_preload();
 	read->by_identity = read->as_recorded = false;
+	read->seen_by = NULL;
 
 	if (IsolationUsesXactSnapshot() || RecoveryInProgress())
 	{

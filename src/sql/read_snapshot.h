@@ -19,7 +19,9 @@ typedef struct ScdcRead
 	ScdcTarget *target;			/* the stream as the snapshot shows it */
 	Snapshot	snapshot;		/* registered until scdc_read_end */
 	bool		by_identity;	/* versions without row identity are refused in any mode */
-	bool		as_recorded;	/* gaps are passed over, and what is incomplete is taken as it is: for fold.c */
+	/* for fold.c */
+	bool		as_recorded;	/* gaps are passed over, and what is incomplete is taken as it is */
+	Snapshot	seen_by;		/* versions whose transactions this one does not see are left out; NULL: none are */
 } ScdcRead;
 
 /*

@@ -115,6 +115,27 @@ is(sql($node, q{SELECT stream_process_all_available('held', '60 s'); SELECT min(
 sql($node, q{SELECT stream_drop('held')});
 $_->quit for ($reader, $cursor, $starter);
 
+# ---- under load: comparing with the log, while versions go ----
+
+my $load = start_load($node, <<'SCRIPT', '-c', 3);
+\set id random(1, 100)
+\set other random(1, 100)
+BEGIN;
+UPDATE acc SET v = v + 1 WHERE id = :id;
+INSERT INTO bag VALUES (:id, 'load');
+DELETE FROM bag WHERE ctid = (SELECT min(ctid) FROM bag WHERE a = :other);
+COMMIT;
+SCRIPT
+for my $n (1 .. 10)
+{
+	my $table = $n % 2 ? 'acc' : 'bag';
+	is(sql($node, "SET streamcdc.read_timeout = '60s'; SELECT count(*), min(difference || row_data) FROM stream_verify('$table')"), '0|', "$table is what its log says, while it is written");
+	cmp_ok(sql($node, "SELECT stream_vacuum('$table', older_than => '100 ms')"), '>', 0, 'and versions go');
+}
+stop_load($load);
+sync($node);
+changes_fold_to_table($node, $_) for qw(acc bag);
+
 # ---- queries ----
 
 # what net changes wrote, folded, is the table
