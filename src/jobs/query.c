@@ -426,13 +426,15 @@ scdc_query_needs(const ScdcQuery *q, Snapshot snapshot)
 	int64		first = done ? Min(done->oldest_batch, done->batch_id + 1) : 0;
 	ScdcBatch  *batch = scdc_batch_read(&q->query_id, first, snapshot);
 	const char *offset;
+	int64		version;
 
 	/* the next one, while it is not planned, begins where the last one ends */
 	if (batch)
 		offset = batch->start_offset;
 	else
 		offset = last ? last->end_offset : q->initial_offset;
-	return offset ? strtoll(offset, NULL, 10) + 1 : 0;
+	version = offset ? strtoll(offset, NULL, 10) + 1 : 0;
+	return q->end_version && version > strtoll(q->end_version, NULL, 10) ? PG_INT64_MAX : version;
 }
 
 void

@@ -174,7 +174,8 @@ extern void scdc_progress_insert(const pg_uuid_t *query_id, const ScdcProgress *
 
 /*
  * The first version that a query over a tracked table still needs: that it has
- * not read yet, or that its state would have to be restored from.
+ * not read yet, or that its state would have to be restored from; PG_INT64_MAX
+ * if it has come to its end.
  */
 extern int64 scdc_query_needs(const ScdcQuery *query, Snapshot snapshot);
 

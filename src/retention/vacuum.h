@@ -42,7 +42,7 @@ extern ScdcVacuumTarget scdc_vacuum_by_retention(const ScdcStream *stream);
  */
 extern int64 scdc_vacuum_stream(int64 stream_id, const ScdcVacuumTarget *target);
 
-/* The end of the retention of a stream, in microseconds; 0: it has none. */
+/* For how long versions of a stream are kept, in microseconds; 0: for ever. */
 extern int64 scdc_retention_of(const ScdcStream *stream);
 
 #endif							/* SCDC_VACUUM_H */

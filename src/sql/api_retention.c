@@ -142,7 +142,7 @@ streamcdc_vacuum(PG_FUNCTION_ARGS)
  * ---------------------------------------------------------------------
  */
 
-/* The table, or the partitions whose rows make it up, locked: those that WAL says nothing of are not captured either. */
+/* The table, or the partitions whose rows make it up, locked; without those that WAL says nothing of, which are not captured. */
 static List *
 lock_relations(Oid relid)
 {
@@ -155,7 +155,7 @@ lock_relations(Oid relid)
 		all = find_all_inheritors(relid, AccessShareLock, NULL);
 	foreach(lc, all)
 		if (get_rel_relkind(lfirst_oid(lc)) == RELKIND_RELATION &&
-			get_rel_persistence(lfirst_oid(lc)) == RELPERSISTENCE_PERMANENT)
+			(lfirst_oid(lc) == relid || get_rel_persistence(lfirst_oid(lc)) == RELPERSISTENCE_PERMANENT))
 			result = lappend_oid(result, lfirst_oid(lc));
 	return result;
 }

@@ -304,7 +304,15 @@ INSERT INTO p22_src VALUES (3, 0);				-- 5
 SELECT stream_process_all_available(q, '60 s') FROM unnest('{p22_new,p22_table,p22_five}'::text[]) AS q \g /dev/null
 SELECT results_eq('SELECT _commit_version, id FROM p22_five_sink', 'VALUES (5::bigint, 3)', 'the oldest version is a start');
 SELECT bag_eq('TABLE p22_new_sink', 'TABLE p22_src', 'the mirror follows');
-SELECT stream_drop(q) FROM unnest('{p22_raw,p22_new,p22_table,p22_five}'::text[]) AS q \g /dev/null
+-- one that has come to its end keeps nothing
+SELECT stream_stop(q) FROM unnest('{p22_new,p22_table,p22_five}'::text[]) AS q \g /dev/null
+SELECT stream_start('p22_ends', 'p22_src', sink => 'p22_ends_sink', options => '{"startingVersion": 5, "endingVersion": 5}') \g /dev/null
+SELECT stream_await_termination('p22_ends', '60 s') \g /dev/null
+INSERT INTO p22_src VALUES (4, 0);				-- 6
+SELECT is(stream_vacuum('p22_src', 7), 1::bigint, 'queries that were stopped have not read the last version');
+SELECT stream_drop(q) FROM unnest('{p22_new,p22_table,p22_five}'::text[]) AS q \g /dev/null
+SELECT is(stream_vacuum('p22_src', 7), 1::bigint, 'one that has ended does not need it');
+SELECT stream_drop(q) FROM unnest('{p22_raw,p22_ends}'::text[]) AS q \g /dev/null
 
 /*
  * Settings
@@ -329,6 +337,6 @@ SELECT is(stream_vacuum('p22_own'), 0::bigint, '0 keeps them for ever');
 SELECT stream_untrack(t::regclass) FROM unnest('{p22_t,p22_many,p22_columns,p22_rows,p22_lost,p22_none,p22_gap,p22_src,p22_own}'::text[]) AS t \g /dev/null
 DROP VIEW p22_view;
 DROP TABLE p22_t, p22_before, p22_many, p22_many_before, p22_columns, p22_rows, p22_lost, p22_none, p22_gap, p22_src, p22_own, p22_plain,
-	p22_raw_sink, p22_new_sink, p22_table_sink, p22_five_sink;
+	p22_raw_sink, p22_new_sink, p22_table_sink, p22_five_sink, p22_ends_sink;
 DROP ROLE p22_other;
 SELECT * FROM finish();
