@@ -31,7 +31,7 @@ typedef struct ScdcRetained
 	int64		base;			/* version of the baseline; without one, the version before the first */
 	int64		first;			/* where reading begins if nothing else is said; may be yet to come */
 	int64		oldest;			/* that can be asked for; likewise */
-	TimestampTz kept_from;			/* what was committed before that time may be gone; DT_NOBEGIN: nothing is */
+	TimestampTz kept_from;		/* what was committed before that time may be gone; DT_NOBEGIN: nothing is */
 } ScdcRetained;
 
 extern ScdcRetained scdc_retained(const ScdcStream *stream, Snapshot snapshot);

@@ -61,7 +61,7 @@ scdc_retention_of(const ScdcStream *stream)
 ScdcVacuumTarget
 scdc_vacuum_by_retention(const ScdcStream *stream)
 {
-	ScdcVacuumTarget target = {.before = PG_INT64_MAX,.older_than = DT_NOEND,.overdue = DT_NOEND};
+	ScdcVacuumTarget target = {.before = PG_INT64_MAX, .older_than = DT_NOEND, .overdue = DT_NOEND};
 	TimestampTz now = GetCurrentTimestamp();
 
 	if (scdc_retention_of(stream) == 0)
@@ -233,7 +233,7 @@ static void
 write_row(BaseWriter *w, const ScdcRowView *row)
 {
 	OpenBlock  *b = open_block(w, row->schema->schema->number);
-	ScdcEvent	event = {.kind = SCDC_EVENT_INSERT,.new_image = row->image};
+	ScdcEvent	event = {.kind = SCDC_EVENT_INSERT, .new_image = row->image};
 
 	if (b->rows > 0 && scdc_block_raw_size(b->builder) + row->image.len > SCDC_BLOCK_RAW_MAX)
 	{
@@ -304,7 +304,7 @@ move_baseline(ScdcStream *stream, int64 to, Snapshot snapshot)
 {
 	MemoryContext context = AllocSetContextCreate(CurrentMemoryContext, "streamcdc vacuum", ALLOCSET_DEFAULT_SIZES);
 	MemoryContext old = MemoryContextSwitchTo(context);
-	ScdcTarget	target = {.stream = stream,.relid = stream->relid,.name = stream->table_name,.is_owner = true};
+	ScdcTarget	target = {.stream = stream, .relid = stream->relid, .name = stream->table_name, .is_owner = true};
 	BaseWriter	w = {.blocks = scdc_table_open(SCDC_BLOCKS, RowExclusiveLock)};
 	ScdcVersion last;
 	ScdcFold   *fold;

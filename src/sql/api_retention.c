@@ -106,7 +106,7 @@ older_than_arg(FunctionCallInfo fcinfo, int arg)
 Datum
 streamcdc_vacuum(PG_FUNCTION_ARGS)
 {
-	ScdcVacuumTarget given = {.before = PG_INT64_MAX,.older_than = DT_NOEND,.overdue = DT_NOEND};
+	ScdcVacuumTarget given = {.before = PG_INT64_MAX, .older_than = DT_NOEND, .overdue = DT_NOEND};
 	bool		by_retention = PG_ARGISNULL(1) && PG_ARGISNULL(2);
 	Snapshot	snapshot;
 	List	   *streams;

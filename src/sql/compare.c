@@ -209,7 +209,7 @@ scdc_compare(const ScdcTarget *target, List *relids, Snapshot snapshot, Snapshot
 	MemoryContext old = MemoryContextSwitchTo(context);
 	const ScdcStream *stream = target->stream;
 	Relation	root = table_open(target->relid, NoLock);
-	Comparison	c = {.target = target,.log = log,.fn = fn,.arg = arg};
+	Comparison	c = {.target = target, .log = log, .fn = fn, .arg = arg};
 	ScdcOwnerScope scope;
 	ListCell   *lc;
 	int			nestlevel;

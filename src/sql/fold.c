@@ -204,7 +204,8 @@ next_sorted(ScdcFold *fold)
 		bytea	   *digest = DatumGetByteaPP(slot_getattr(fold->slot, S_DIGEST, &isnull));
 		int32		sign = DatumGetInt32(slot_getattr(fold->slot, S_SIGN, &isnull));
 		int32		schema = DatumGetInt32(slot_getattr(fold->slot, S_SCHEMA, &isnull));
-		bytea	   *image;
+		bytea	   *stored;
+		ScdcBytes	image;
 
 		CHECK_FOR_INTERRUPTS();
 		if (memcmp(VARDATA_ANY(digest), fold->digest, PG_SHA256_DIGEST_LENGTH) != 0)
@@ -218,9 +219,10 @@ next_sorted(ScdcFold *fold)
 			fold->went--;
 		else
 		{
-			image = DatumGetByteaPP(slot_getattr(fold->slot, S_IMAGE, &isnull));
-			scdc_row_view_set(&fold->view, scdc_row_schema(fold->schemas, schema),
-							  (ScdcBytes) {.data = VARDATA_ANY(image),.len = VARSIZE_ANY_EXHDR(image)});
+			stored = DatumGetByteaPP(slot_getattr(fold->slot, S_IMAGE, &isnull));
+			image.data = VARDATA_ANY(stored);
+			image.len = VARSIZE_ANY_EXHDR(stored);
+			scdc_row_view_set(&fold->view, scdc_row_schema(fold->schemas, schema), image);
 			return true;
 		}
 	}
@@ -238,7 +240,7 @@ scdc_fold_begin(const ScdcTarget *target, int64 upto, Snapshot snapshot, Snapsho
 	MemoryContext context = AllocSetContextCreate(CurrentMemoryContext, "streamcdc fold", ALLOCSET_DEFAULT_SIZES);
 	MemoryContext old = MemoryContextSwitchTo(context);
 	ScdcFold   *fold = palloc0(sizeof(ScdcFold));
-	ScdcVersionRange range = {.first = scdc_retained(target->stream, snapshot).first,.last = upto};
+	ScdcVersionRange range = {.first = scdc_retained(target->stream, snapshot).first, .last = upto};
 	int32		newest;
 
 	fold->context = context;
