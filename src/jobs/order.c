@@ -258,7 +258,7 @@ sort_by_hash(ScdcOrder *order, Entry *entries, Size n, int bits_done)
 	Size		begin[NBUCKETS + 1] = {0};
 	Size		next[NBUCKETS];
 
-	if (n < BUCKETS_MIN || shift < 0)
+	if (shift < 0)
 	{
 		sort_entries(entries, n, order);
 		return;
@@ -290,13 +290,20 @@ sort_by_hash(ScdcOrder *order, Entry *entries, Size n, int bits_done)
 	}
 	CHECK_FOR_INTERRUPTS();
 	for (int b = 0; b < NBUCKETS; b++)
-		sort_by_hash(order, entries + begin[b], begin[b + 1] - begin[b], bits_done + BUCKET_BITS);
+	{
+		Size		in_bucket = begin[b + 1] - begin[b];
+
+		if (in_bucket >= BUCKETS_MIN)
+			sort_by_hash(order, entries + begin[b], in_bucket, bits_done + BUCKET_BITS);
+		else if (in_bucket > 1)
+			sort_entries(entries + begin[b], in_bucket, order);
+	}
 }
 
 static void
 sort_rows(ScdcOrder *order)
 {
-	if (order->by == SCDC_BY_IDENTITY)
+	if (order->by == SCDC_BY_IDENTITY && order->nentries >= BUCKETS_MIN)
 		sort_by_hash(order, order->entries, order->nentries, order->bits_done);
 	else
 		sort_entries(order->entries, order->nentries, order);

@@ -238,9 +238,9 @@ sql($node, q{CREATE TABLE again (id int PRIMARY KEY)});
 track($node, ['again']);
 set_point('vacuum-written', 'error', 'an_error');
 sql($node, q{SELECT stream_alter('again', retention => '10 ms'); INSERT INTO again VALUES (1)});
-wait_for($node, q{last_error = 'Old versions could not be removed: debug point "vacuum-written"' FROM stream_tables WHERE table_name = 'again'}, 'the view says why versions are not removed');
+wait_for($node, q{last_error = 'Old versions could not be removed: debug point "vacuum-written"' FROM stream_tables WHERE table_name = 'again'}, '163: the view says why versions are not removed');
 set_point();
-wait_for($node, q{first_version = 2 AND last_error IS NULL FROM stream_tables WHERE table_name = 'again'}, 'it is tried again');
+wait_for($node, q{first_version = 2 AND last_error IS NULL FROM stream_tables WHERE table_name = 'again'}, '163: it is tried again');
 
 # shutdown in the middle, and a crash
 set_point('vacuum-written', 'wait', 'shutdown');
