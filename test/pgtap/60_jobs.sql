@@ -9,9 +9,7 @@ SELECT no_plan();
 ALTER SYSTEM SET streamcdc.max_restarts = 1;
 SELECT pg_reload_conf() \g /dev/null
 
--- starts a query, and waits until it has done what there is
-CREATE FUNCTION pg_temp.done(VARIADIC names text[]) RETURNS void
-LANGUAGE sql AS $$ SELECT stream_process_all_available(n, '60 s') FROM unnest(names) AS n $$;
+\ir include/jobs.sql
 
 -- how many rows two queries do not have in common
 CREATE FUNCTION pg_temp.differences(a text, b text) RETURNS bigint

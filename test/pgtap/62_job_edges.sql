@@ -6,8 +6,7 @@ SET TimeZone = 'UTC';
 
 SELECT no_plan();
 
-CREATE FUNCTION pg_temp.done(VARIADIC names text[]) RETURNS void
-LANGUAGE sql AS $$ SELECT stream_process_all_available(n, '60 s') FROM unnest(names) AS n $$;
+\ir include/jobs.sql
 
 -- SQLSTATE, message and hint of a command; "none" if it succeeds
 CREATE FUNCTION pg_temp.error_of(command text) RETURNS text

@@ -9,8 +9,7 @@ SELECT no_plan();
 ALTER SYSTEM SET streamcdc.max_restarts = 0;
 SELECT pg_reload_conf() \g /dev/null
 
-CREATE FUNCTION pg_temp.done(VARIADIC names text[]) RETURNS void
-LANGUAGE sql AS $$ SELECT stream_process_all_available(n, '60 s') FROM unnest(names) AS n $$;
+\ir include/jobs.sql
 
 -- SQLSTATE, message, detail and hint of a command; "none" if it succeeds
 CREATE FUNCTION pg_temp.error_of(command text) RETURNS text
