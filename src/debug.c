@@ -20,6 +20,7 @@
 #include "debug.h"
 
 char	   *scdc_debug_setting = NULL;
+int			scdc_debug_tracking_wait = 1000;
 
 static bool
 is_set(const char *place)

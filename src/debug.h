@@ -10,12 +10,18 @@
  * file in the data directory remembers it.  Compiled in always, so that what
  * is tested is what users run; it costs a look at an empty string.
  *
+ * The setting streamcdc.debug_tracking_wait (superusers; not shown) is how long
+ * stream_track waits, once committed, for the snapshot of its baseline (ms).
+ * A test that is about what comes after it sets it so long that no machine is
+ * too slow.
+ *
  *-------------------------------------------------------------------------
  */
 #ifndef SCDC_DEBUG_H
 #define SCDC_DEBUG_H
 
 extern char *scdc_debug_setting;
+extern int	scdc_debug_tracking_wait;
 
 extern void scdc_debug_strike(const char *place);
 

@@ -126,6 +126,11 @@ scdc_guc_init(void)
 							   NULL,
 							   &scdc_debug_setting, "",
 							   PGC_SIGHUP, GUC_NO_SHOW_ALL | GUC_NOT_IN_SAMPLE | GUC_SUPERUSER_ONLY, NULL, NULL, NULL);
+	DefineCustomIntVariable("streamcdc.debug_tracking_wait",
+							"How long stream_track waits for the snapshot of its baseline.",
+							NULL,
+							&scdc_debug_tracking_wait, 1000, 0, 600000,
+							PGC_SIGHUP, GUC_UNIT_MS | GUC_NO_SHOW_ALL | GUC_NOT_IN_SAMPLE | GUC_SUPERUSER_ONLY, NULL, NULL, NULL);
 
 	MarkGUCPrefixReserved("streamcdc");
 }

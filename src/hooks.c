@@ -43,6 +43,7 @@
 #include "ddl/inbox.h"
 #include "ddl/members.h"
 #include "ddl/partitions.h"
+#include "debug.h"
 #include "hooks.h"
 #include "jobs/slots.h"
 #include "jobs/state.h"
@@ -88,8 +89,6 @@ static struct
 /* Has it changed for how long versions are kept, or dropped the extension? */
 static bool retention_changed = false;
 
-#define TRACKING_WAIT	1000	/* ms */
-
 void
 scdc_hooks_retention(void)
 {
@@ -115,7 +114,7 @@ scdc_hooks_tracking(bool baseline)
 static void
 wait_for_capture_to_note(ScdcCaptureEntry *entry, uint64 number)
 {
-	int64		give_up = scdc_clock_ms() + TRACKING_WAIT;
+	int64		give_up = scdc_clock_ms() + scdc_debug_tracking_wait;
 
 	ConditionVariablePrepareToSleep(&entry->cv);
 	for (;;)

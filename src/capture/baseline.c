@@ -53,7 +53,6 @@ PGDLLEXPORT void scdc_baseline_main(Datum arg);
 StaticAssertDecl(sizeof(ScdcBaselineTask) <= BGW_EXTRALEN, "baseline task fits into bgw_extra");
 
 #define IMPORT_TIMEOUT	30000	/* ms that capture waits for the worker to take over the snapshot */
-#define TELL_TIME		2000	/* ms after which nobody waits any more for a snapshot to be taken */
 
 /* ---- the capture worker's part ---- */
 
@@ -332,7 +331,7 @@ tell_sessions(ScdcCaptureEntry *entry)
 		seen = asked;
 		seen_at = scdc_clock_ms();
 	}
-	else if (scdc_clock_ms() - seen_at >= TELL_TIME)
+	else if (scdc_clock_ms() - seen_at >= scdc_debug_tracking_wait + 1000)
 		return;
 
 	StartTransactionCommand();

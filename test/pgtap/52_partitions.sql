@@ -514,6 +514,7 @@ SELECT is((SELECT string_agg(relname || ' ' || relreplident::text, ', ' ORDER BY
 -- a table whose own stream was given up becomes a partition
 CREATE TABLE lost (id int PRIMARY KEY, v text);
 SELECT stream_track('lost');
+SELECT stream_sync() \g /dev/null
 ALTER TABLE lost SET UNLOGGED;
 SELECT stream_sync() \g /dev/null
 ALTER TABLE lost SET LOGGED;

@@ -208,6 +208,7 @@ CREATE TABLE "p60 ""Odd"" table
 of two lines" ("q" int PRIMARY KEY, "f" text, "S" text, "a b" int, "x""y" text, "batch" int, "select" int);
 SELECT stream_track('"p60 ""Odd"" table
 of two lines"');
+SELECT stream_sync() \g /dev/null
 INSERT INTO "p60 ""Odd"" table
 of two lines" VALUES (1, 'a', 'b', 2, 'c', 3, 4), (2, 'a', 'b', 2, 'c', 3, 4);
 UPDATE "p60 ""Odd"" table

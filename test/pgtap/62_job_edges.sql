@@ -132,6 +132,7 @@ SELECT stream_stop('p62 future');
 CREATE TABLE p62_lost (id int NOT NULL, v text);
 CREATE UNIQUE INDEX p62_lost_id ON p62_lost (id);
 SELECT stream_track('p62_lost', identity_columns => '{id}');
+SELECT stream_sync() \g /dev/null
 SELECT stream_start('p62 lost net', 'p62_lost', sink => 'p62_lost_net', options => '{"deduplicationMode": "netChanges"}') \g /dev/null
 SELECT stream_start('p62 lost mirror', 'p62_lost', sink => 'p62_lost_mirror', sink_mode => 'apply') \g /dev/null
 SELECT stream_start('p62 lost', 'p62_lost', sink => 'p62_lost_rows') \g /dev/null

@@ -29,6 +29,7 @@ END $$;
 
 CREATE TABLE p63_src (id int PRIMARY KEY, v text);
 SELECT stream_track('p63_src');
+SELECT stream_sync() \g /dev/null
 INSERT INTO p63_src VALUES (1, 'a');					-- version 1
 CREATE ROLE p63_owner LOGIN;
 GRANT ALL ON SCHEMA public TO p63_owner;

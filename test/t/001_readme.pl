@@ -26,6 +26,7 @@ ok((grep { $_->{language} eq 'text' } @blocks) > 0, 'the example has results');
 my $node = PostgreSQL::Test::Cluster->new('readme');
 $node->init;
 $node->append_conf('postgresql.conf', slurp_file("$top/test/support/postgresql.conf"));
+$node->append_conf('postgresql.conf', "streamcdc.debug_tracking_wait = '180s'");
 $node->start;
 
 # psql pads headings, editors cut blanks at the ends of lines: neither matters

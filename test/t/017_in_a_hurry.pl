@@ -10,7 +10,7 @@ use Test::More;
 use lib "$FindBin::RealBin/../lib";
 use StreamCdc;
 
-my $node = new_node('hurry');
+my $node = new_node('hurry', conf => "streamcdc.debug_tracking_wait = '180s'\n");
 start_extension($node);
 
 #

@@ -133,7 +133,12 @@ in_modes('103', 'stream_track in a transaction that is rolled back', sub {
 	kill_in_the_middle($node, $mode);
 	go_on(@held);
 	sync($node);
-	is(sql($node, q{SELECT string_agg(concat_ws(' ', _commit_version, row_data->>'id'), ', ') FROM stream_changes('t')}), '0 1, 1 2',
+	# what is committed before the snapshot of the baseline is part of that
+	my $in_baseline = sql($node, q{SELECT count(*) FROM stream_changes('t', starting_version => 0, ending_version => 0)});
+	ok($in_baseline == 1 || $in_baseline == 2, "a baseline of $in_baseline");
+	sql($node, 'INSERT INTO t VALUES (3)');
+	is(sql($node, q{SELECT string_agg(concat_ws(' ', _commit_version, row_data->>'id'), ', ') FROM stream_changes('t')}),
+		$in_baseline == 1 ? '0 1, 1 2, 2 3' : '0 1, 0 2, 1 3',
 		'committed with the extension, it is tracked');
 	sql($node, q{SELECT stream_untrack('t'); DROP TABLE t});
 });
