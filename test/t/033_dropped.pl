@@ -65,7 +65,7 @@ sql($node, 'INSERT INTO gone VALUES (2); INSERT INTO kept VALUES (2); DROP TABLE
 wait_for($node, 'NOT EXISTS (SELECT FROM stream_tables WHERE table_name LIKE \'gone%\')', 'a table dropped before its baseline was copied is not listed');
 is(sql($node, "SELECT (SELECT count(*) FROM streamcdc.blocks WHERE stream_id = $stream) + (SELECT count(*) FROM streamcdc.baselines WHERE stream_id = $stream)"), 0, 'and has left nothing');
 fails_with($node, 'SELECT * FROM stream_changes(\'gone\')', '42P01', qr/"gone" does not exist/, 'nor can it be read');
-reconfigure($node, 'max_worker_processes = 24');
+reconfigure($node, "max_worker_processes = 24\nstreamcdc.debug_tracking_wait = '180s'");
 wait_for_capture($node);
 is(sql($node, 'SELECT last_error IS NULL, status FROM stream_tables WHERE table_name = \'kept\''), 't|streaming', 'the other is copied when there is a worker');
 is(sql($node, 'SELECT string_agg(row_data ->> \'id\', \' \') FROM stream_changes(\'kept\', 0)'), '1 2', 'with all its rows');

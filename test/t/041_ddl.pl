@@ -319,6 +319,7 @@ INSERT INTO again VALUES (1, 'in between', NULL);
 SELECT stream_track('again');
 INSERT INTO again VALUES (2, 'second', NULL);
 COMMIT;
+SELECT stream_sync();
 INSERT INTO again VALUES (3, 'second', NULL);
 SQL
 sync($node);

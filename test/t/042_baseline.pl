@@ -129,7 +129,7 @@ check('anchor');
 # An empty table, one that becomes empty, one that is full of dead rows
 #
 sql($node, 'CREATE TABLE empty (id int PRIMARY KEY); CREATE TABLE emptied (id int PRIMARY KEY, v text); INSERT INTO emptied SELECT i, \'x\' FROM generate_series(1, 5000) AS i; UPDATE emptied SET v = \'y\'; DELETE FROM emptied WHERE id > 10; CREATE TABLE without_columns ()');
-sql($node, 'BEGIN; SELECT stream_track(\'empty\'); SELECT stream_track(\'emptied\'); SELECT stream_track(\'without_columns\'); DELETE FROM emptied; COMMIT; INSERT INTO empty VALUES (1); INSERT INTO without_columns DEFAULT VALUES');
+sql($node, 'BEGIN; SELECT stream_track(\'empty\'); SELECT stream_track(\'emptied\'); SELECT stream_track(\'without_columns\'); DELETE FROM emptied; COMMIT; SELECT stream_sync(); INSERT INTO empty VALUES (1); INSERT INTO without_columns DEFAULT VALUES');
 check(qw(empty emptied));
 is(sql($node, q{SELECT string_agg(table_name || baseline_rows, ' ' ORDER BY table_name) FROM stream_tables WHERE table_name IN ('empty', 'emptied', 'without_columns')}),
 	'emptied0 empty0 without_columns0', 'tables without rows have a version 0 all the same');
