@@ -151,6 +151,7 @@ $node->poll_query_until('postgres', q{SELECT EXISTS (SELECT FROM pg_locks WHERE 
 sql($node, q{COMMIT PREPARED 'before'});
 my ($ok, undef, $errors) = finish_sql($waiting);
 ok($ok, 'when it ends, the table is tracked') or diag($errors);
+sync($node);
 sql($node, q{INSERT INTO late VALUES (3, 'new')});
 sync($node);
 is(events('late', 0), '0i1 0i2 1i3', 'its rows are in the baseline');
