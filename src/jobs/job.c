@@ -248,6 +248,7 @@ run_batch(void)
 	char		what[64];
 	int64		number;
 
+	scdc_batch_restore(&job, set_restoring);	/* if the plan has given the query more columns */
 	StartTransactionCommand();
 	number = scdc_batch_last(&job.query->query_id, GetLatestSnapshot())->batch_id;
 	CommitTransactionCommand();
