@@ -21,6 +21,7 @@
 #include "catalog/objectaccess.h"
 #include "catalog/pg_class.h"
 #include "catalog/pg_database.h"
+#include "catalog/pg_extension.h"
 #include "commands/dbcommands.h"
 #include "commands/defrem.h"
 #include "commands/extension.h"
@@ -306,9 +307,22 @@ run_command(ScdcCommand *command, ScdcPartitionCommand *partitions,
 }
 
 /*
+ * The jobs of an extension that is dropped, by whatever command, and their
+ * state.  If that is rolled back, jobs are started again, and make their state
+ * anew.
+ */
+static void
+end_jobs(void)
+{
+	scdc_slots_stop_all(MyDatabaseId, 10000);
+	scdc_state_remove_all(MyDatabaseId);
+}
+
+/*
  * DROP EXTENSION takes our tables' locks in an order of its own, which could
  * cross with the order of those who use them.  With the registry locked first
- * it cannot (see scdc_table_open).  A baseline being copied would hold it up.
+ * it cannot (see scdc_table_open).  A baseline being copied, or a batch, would
+ * hold it up.
  */
 static void
 before_drop_extension(DropStmt *stmt)
@@ -329,10 +343,7 @@ before_drop_extension(DropStmt *stmt)
 		if (entry)
 			scdc_baseline_cancel(entry, 0);
 		scdc_maintenance_cancel();
-		scdc_hooks_retention(); /* its mark goes */
-		/* they are started again if the command fails */
-		scdc_slots_stop_all(MyDatabaseId, 10000);
-		scdc_state_remove_all(MyDatabaseId);
+		end_jobs();
 		LockRelationOid(gate, AccessExclusiveLock);
 	}
 }
@@ -468,6 +479,13 @@ object_access(ObjectAccessType access, Oid classId, Oid objectId, int subId, voi
 
 	if (access == OAT_POST_CREATE && classId == RelationRelationId && subId == 0)
 		scdc_command_new_relation(objectId);
+	if (access == OAT_DROP && classId == ExtensionRelationId && IsTransactionState() &&
+		objectId == get_extension_oid("streamcdc", true))
+	{
+		/* also by DROP SCHEMA CASCADE, DROP OWNED; nobody starts jobs any more, as the locks on our tables are taken */
+		end_jobs();
+		scdc_hooks_retention(); /* its mark goes */
+	}
 	if (access != OAT_DROP || classId != RelationRelationId || subId != 0 || !IsTransactionState() ||
 		objectId < FirstNormalObjectId || (is_installed() && scdc_partition_toast_dropped(objectId)) ||
 		(get_rel_relkind(objectId) != RELKIND_RELATION && get_rel_relkind(objectId) != RELKIND_PARTITIONED_TABLE) ||

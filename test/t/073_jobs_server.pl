@@ -163,6 +163,17 @@ ok(!-e "$state/$oid", 'nor state');
 wait_for($node, "count(*) = 0 FROM pg_shseclabel WHERE provider LIKE 'streamcdc%'", 'nor a label');
 is(sql($node, 'SELECT count(*) FROM sink'), 1000, 'the sink is');
 
+# along with its schema
+sql($node, "DROP TABLE sink, src; CREATE SCHEMA ext; CREATE EXTENSION streamcdc SCHEMA ext; SET search_path = public, ext; $setup
+SELECT stream_process_all_available('q', '120 s');");
+ok(-d "$state/$oid", 'there is state again');
+sql($node, 'DROP SCHEMA ext CASCADE');
+no_jobs('DROP SCHEMA with the extension in it: no worker is left', 'postgres');
+wait_for_no_capture($node, 'nor capture');
+ok(!-e "$state/$oid", 'nor state');
+wait_for($node, "count(*) = 0 FROM pg_shseclabel WHERE provider LIKE 'streamcdc%'", 'nor a label');
+is(sql($node, 'SELECT count(*) FROM sink'), 1000, 'the sink is');
+
 # ---- the state directory ----
 
 sql($node, 'DROP TABLE sink, src');
