@@ -40,12 +40,20 @@ bool		scdc_stop_active_run_on_restart = false;
 int			scdc_stop_timeout = 30000;
 int			scdc_progress_retention = 100;
 
+/* Room for what is below the state directory, in a path. */
+#define STATE_FILE_MAX	128
+
 static bool
 check_state_directory(char **value, void **extra, GucSource source)
 {
-	if (**value != '\0')
+	/* behind a slash at its end a symbolic link would be followed */
+	canonicalize_path(*value);
+	if (**value == '\0')
+		GUC_check_errdetail("The name of a directory is needed.");
+	else if (strlen(*value) > MAXPGPATH - STATE_FILE_MAX)
+		GUC_check_errdetail("The name is too long.");
+	else
 		return true;
-	GUC_check_errdetail("The name of a directory is needed.");
 	return false;
 }
 

@@ -521,7 +521,7 @@ scdc_control_drop(const char *name)
 	snapshot = RegisterSnapshot(GetLatestSnapshot());
 	scdc_query_delete(scdc_control_find(name, true, snapshot), snapshot);
 	UnregisterSnapshot(snapshot);
-	scdc_store_remove(scdc_state_path(&q->query_id));
+	scdc_state_remove(&q->query_id);
 }
 
 /* ---------------------------------------------------------------------

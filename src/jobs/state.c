@@ -7,7 +7,9 @@
  */
 #include "postgres.h"
 
+#include <dirent.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "access/xlog.h"
 #include "common/hashfn.h"
@@ -21,6 +23,7 @@
 #include "jobs/state.h"
 
 #define MARK_VERSION	3
+#define UUID_TEXT_LEN	36
 
 /* What the store says of itself, under a key of its own. */
 typedef struct Mark
@@ -39,7 +42,7 @@ typedef struct Mark
 /* Before all generations, so that each of them is beyond all that is there. */
 static const ScdcStoreKey mark_key = {"!mark", 5};
 
-/* A folder that is there is closed to others, whoever made it. */
+/* A folder that is there is closed to others and open to us, whoever made it. */
 static void
 make_directory(const char *path)
 {
@@ -52,7 +55,7 @@ make_directory(const char *path)
 					(errcode(ERRCODE_WRONG_OBJECT_TYPE),
 					 errmsg("\"%s\" is not a directory", path),
 					 errhint("Check \"streamcdc.state_directory\"; it is never followed through a symbolic link.")));
-		if ((st.st_mode & (S_IRWXG | S_IRWXO)) != 0 && chmod(path, S_IRWXU) < 0)
+		if ((st.st_mode & (S_IRWXU | S_IRWXG | S_IRWXO)) != S_IRWXU && chmod(path, S_IRWXU) < 0)
 			ereport(ERROR,
 					(errcode_for_file_access(),
 					 errmsg("could not set permissions of directory \"%s\": %m", path)));
@@ -64,8 +67,8 @@ make_directory(const char *path)
 				 errmsg("could not create directory \"%s\": %m", path)));
 }
 
-char *
-scdc_state_path(const pg_uuid_t *query_id)
+static char *
+state_path(const pg_uuid_t *query_id)
 {
 	return psprintf("%s/%u/%s", scdc_state_directory, MyDatabaseId, scdc_uuid_text(query_id));
 }
@@ -88,16 +91,33 @@ definition_hash(const ScdcQuery *q)
 }
 
 static void
+make_parents(void)
+{
+	make_directory(scdc_state_directory);
+	make_directory(psprintf("%s/%u", scdc_state_directory, MyDatabaseId));
+}
+
+static void
 open_store(ScdcState *state, const ScdcQuery *q)
 {
-	char	   *path = scdc_state_path(&q->query_id);
+	char	   *path = state_path(&q->query_id);
 
 	if (q->provider == SCDC_STORE_ROCKSDB)
 	{
-		make_directory(scdc_state_directory);
-		make_directory(psprintf("%s/%u", scdc_state_directory, MyDatabaseId));
+		make_parents();
+		make_directory(path);
 	}
 	state->store = scdc_store_open(q->provider, path);
+}
+
+/* Deletes the store of a query, which is not open. */
+static void
+remove_store(const ScdcQuery *q)
+{
+	if (q->provider != SCDC_STORE_ROCKSDB)
+		return;
+	make_parents();
+	scdc_store_remove(state_path(&q->query_id));
 }
 
 /* Empties the state without opening it. */
@@ -137,7 +157,7 @@ scdc_state_open(ScdcState *state, const ScdcQuery *q)
 	PG_END_TRY();
 	if (state->store == NULL)
 	{
-		scdc_store_remove(scdc_state_path(&q->query_id));
+		remove_store(q);
 		open_store(state, q);
 	}
 }
@@ -155,8 +175,7 @@ void
 scdc_state_reset(ScdcState *state, const ScdcQuery *q)
 {
 	scdc_state_close(state);
-	if (q->provider == SCDC_STORE_ROCKSDB)
-		scdc_store_remove(scdc_state_path(&q->query_id));
+	remove_store(q);
 	scdc_state_open(state, q);
 }
 
@@ -237,14 +256,71 @@ scdc_state_mark(ScdcState *state, const ScdcQuery *q, int64 batch_id, int64 toke
 	MemoryContextDelete(cxt);
 }
 
+/* ---------------------------------------------------------------------
+ * state that nobody needs any more
+ * ---------------------------------------------------------------------
+ */
+
+static bool
+is_directory(const char *path)
+{
+	struct stat st;
+
+	return lstat(path, &st) == 0 && S_ISDIR(st.st_mode);
+}
+
+static bool
+is_query_id(const char *name)
+{
+	return strlen(name) == UUID_TEXT_LEN && strspn(name, "0123456789abcdef-") == UUID_TEXT_LEN;
+}
+
+/* The directory with the state of a database's queries; NULL if there is none that could be ours. */
+static char *
+directory_of(Oid dboid)
+{
+	char	   *path = psprintf("%s/%u", scdc_state_directory, dboid);
+
+	return is_directory(scdc_state_directory) && is_directory(path) ? path : NULL;
+}
+
+/* State is a cache: a rest of it does no harm, and is no reason to fail a command. */
+static void
+remove_directory(int elevel, const char *path)
+{
+	struct stat st;
+
+	if ((lstat(path, &st) < 0 && errno == ENOENT) || (is_directory(path) && rmtree(path, true)))
+		return;
+	ereport(elevel,
+			(errmsg("could not remove state directory \"%s\"", path)));
+}
+
+void
+scdc_state_remove(const pg_uuid_t *query_id)
+{
+	if (directory_of(MyDatabaseId))
+		remove_directory(WARNING, state_path(query_id));
+}
+
+/* The state directory may be a place in which there are other things, too: only what has a query's name goes. */
 void
 scdc_state_remove_all(Oid dboid)
 {
-	char	   *path = psprintf("%s/%u", scdc_state_directory, dboid);
-	struct stat st;
+	char	   *path = directory_of(dboid);
+	DIR		   *dir;
+	struct dirent *entry;
 
-	/* state is a cache: a rest of it does no harm, and is no reason to fail a command */
-	if (lstat(path, &st) == 0 && S_ISDIR(st.st_mode) && !rmtree(path, true))
+	if (path == NULL)
+		return;
+	dir = AllocateDir(path);
+	while (dir && (entry = ReadDirExtended(dir, path, LOG)) != NULL)
+		if (is_query_id(entry->d_name))
+			remove_directory(LOG, psprintf("%s/%s", path, entry->d_name));
+	if (dir)
+		FreeDir(dir);
+	if (rmdir(path) < 0)
 		ereport(LOG,
-				(errmsg("could not remove directory \"%s\"", path)));
+				(errcode_for_file_access(),
+				 errmsg("could not remove directory \"%s\": %m", path)));
 }

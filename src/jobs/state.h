@@ -63,10 +63,10 @@ extern int64 scdc_state_first_to_redo(ScdcState *state, const ScdcQuery *query, 
 /* Step 3. */
 extern void scdc_state_mark(ScdcState *state, const ScdcQuery *query, int64 batch_id, int64 token, int64 rows, uint32 crc);
 
+/* Deletes the state of a query that is not running; a WARNING if it cannot. */
+extern void scdc_state_remove(const pg_uuid_t *query_id);
+
 /* Deletes the state of all queries of a database; says so in the log if it cannot. */
 extern void scdc_state_remove_all(Oid dboid);
-
-/* The directory of a query's store; in the current context. */
-extern char *scdc_state_path(const pg_uuid_t *query_id);
 
 #endif							/* SCDC_STATE_H */

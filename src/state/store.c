@@ -223,17 +223,8 @@ scdc_store_open(ScdcStoreProvider provider, const char *path)
 	store->path = MemoryContextStrdup(context, path);
 	PG_TRY();
 	{
-		struct stat st;
 		char	   *error = NULL;
 
-		if (lstat(path, &st) == 0 && !S_ISDIR(st.st_mode))
-			ereport(ERROR,
-					(errcode(ERRCODE_WRONG_OBJECT_TYPE),
-					 errmsg("\"%s\" is not a directory", path)));
-		if (mkdir(path, S_IRWXU) < 0 && errno != EEXIST)
-			ereport(ERROR,
-					(errcode_for_file_access(),
-					 errmsg("could not create directory \"%s\": %m", path)));
 		store_error(NULL, rocks_open(path, (size_t) scdc_state_cache_size * 1024, (size_t) scdc_state_write_buffer * 1024,
 							   &store->rocks, &error), &error);
 	}

@@ -48,8 +48,7 @@ typedef struct ScdcStoreMetrics
 } ScdcStoreMetrics;
 
 /*
- * Opens the store; rocksdb makes the directory (mode 0700, its parent must be
- * there).  Memory is bounded by streamcdc.state_cache_size and
+ * Opens the store; with rocksdb its directory must be there.  Memory is bounded by streamcdc.state_cache_size and
  * streamcdc.state_write_buffer.  Lives until it is closed, whatever becomes of
  * transactions; allocates in TopMemoryContext.
  */

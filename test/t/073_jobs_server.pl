@@ -186,20 +186,65 @@ $node->reload;
 sql($node, $setup);
 query_is('q', 'failed', 'a state directory that is a symbolic link is not used', error => 'is not a directory');
 is(join(' ', glob("$elsewhere/*")), '', 'nothing is written there');
+my $id = sql($node, "SELECT id FROM stream_queries WHERE query_name = 'q'");
+$node->append_conf('postgresql.conf', "streamcdc.state_directory = '" . $node->basedir . "/link/'\n");
+$node->reload;
+sql($node, "SELECT stream_resume('q')");
+query_is('q', 'failed', 'nor is one with a slash behind it', error => 'is not a directory');
+mkdir("$elsewhere/$oid") && mkdir("$elsewhere/$oid/$id") or die "could not make $elsewhere/$oid/$id";
+sql($node, "SELECT stream_drop('q')");
+ok(-d "$elsewhere/$oid/$id", 'nothing is deleted there');
+sql($node, 'DROP TABLE sink, src');
+sql($node, $setup);
 $node->append_conf('postgresql.conf', "streamcdc.state_directory = '" . $node->basedir . "/missing/streamcdc'\n");
 $node->reload;
 sql($node, "SELECT stream_resume('q')");
 query_is('q', 'failed', 'one that cannot be made', error => 'could not create directory .*/missing/streamcdc.*No such file');
 mkdir($node->basedir . '/readonly', 0500);
-$node->append_conf('postgresql.conf', "streamcdc.state_directory = '" . $node->basedir . "/readonly'\n");
+$node->append_conf('postgresql.conf', "streamcdc.state_directory = '" . $node->basedir . "/readonly/streamcdc'\n");
 $node->reload;
 sql($node, "SELECT stream_resume('q')");
-query_is('q', 'failed', 'one that cannot be written', error => 'could not create directory .*/readonly/\d+.*Permission denied');
+query_is('q', 'failed', 'one that cannot be written', error => 'could not create directory .*/readonly/streamcdc.*Permission denied');
 $node->append_conf('postgresql.conf', "streamcdc.state_directory = 'streamcdc'\n");
 $node->reload;
 sql($node, "SELECT stream_resume('q')");
 done('q');
 is_mirror('a good one');
+
+# what is in the way of a query's state
+sub with_state
+{
+	my ($do) = @_;
+	my $dir = "$state/$oid/" . sql($node, "SELECT id FROM stream_queries WHERE query_name = 'q'");
+	sql($node, "SELECT stream_stop('q')");
+	$do->($dir);
+	return $dir;
+}
+with_state(sub { chmod(0, $_[0]) or die "could not close $_[0]" });
+sql($node, "SELECT stream_resume('q'); UPDATE src SET v = 'closed'");
+done('q');
+is_mirror('a directory that was closed is opened');
+my $dir = with_state(sub { system('rm', '-rf', $_[0]); append_to_file($_[0], 'x') });
+sql($node, "SELECT stream_resume('q')");
+query_is('q', 'failed', 'a file in its place', error => 'is not a directory');
+warns_with($node, "SELECT stream_drop('q')", qr/could not remove state directory/, 'what cannot be removed is no reason to keep a query');
+is(sql($node, 'SELECT count(*) FROM stream_queries'), 0, 'it is gone');
+ok(-f $dir, 'the file is not');
+
+# where there are other things, too, none of them is deleted
+$node->append_conf('postgresql.conf', "streamcdc.state_directory = 'base'\n");
+$node->reload;
+sql($node, 'DROP TABLE sink');
+sql($node, "SELECT stream_start('q', 'src', sink => 'sink')");
+sql($node, "SELECT stream_start('net', 'src', sink => 'net_sink', options => '{\"deduplicationMode\": \"netChanges\"}')");
+done($_) for qw(q net);
+is(scalar(my @s1 = glob($node->data_dir . "/base/$oid/????????-*")), 1, 'there is state among them');
+$node->safe_psql('postgres', 'DROP EXTENSION streamcdc');
+is(scalar(my @s0 = glob($node->data_dir . "/base/$oid/????????-*")), 0, 'it is gone');
+$node->restart;
+is(sql($node, 'SELECT count(*) FROM src'), 1000, 'nothing else is');
+
+fails_with($node, "ALTER SYSTEM SET streamcdc.state_directory = '" . 'x' x 1000 . "'", '22023', qr/DETAIL:  The name is too long/, 'one whose name leaves no room');
 fails_with($node, "ALTER SYSTEM SET streamcdc.state_directory = ''", '22023', qr/invalid value for parameter "streamcdc.state_directory"/, 'an empty one');
 
 $node->stop;
