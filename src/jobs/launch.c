@@ -11,10 +11,12 @@
 #include "access/relation.h"
 #include "access/xact.h"
 #include "catalog/pg_authid.h"
+#include "commands/dbcommands.h"
 #include "miscadmin.h"
 #include "postmaster/bgworker.h"
 #include "storage/ipc.h"
 #include "storage/lmgr.h"
+#include "utils/acl.h"
 #include "utils/builtins.h"
 #include "utils/memutils.h"
 #include "utils/snapmgr.h"
@@ -55,6 +57,17 @@ scdc_job_check_role(Oid role)
 				 errmsg("role \"%s\" is not permitted to log in", GetUserNameFromId(role, true)),
 				 errdetail("A query runs in a session of its owner."),
 				 errhint("ALTER ROLE %s LOGIN;", quote_identifier(GetUserNameFromId(role, true)))));
+	if (pg_database_aclcheck(MyDatabaseId, role, ACL_CONNECT) != ACLCHECK_OK)
+	{
+		char	   *database = get_database_name(MyDatabaseId);
+
+		ereport(ERROR,
+				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
+				 errmsg("role \"%s\" may not connect to database \"%s\"", GetUserNameFromId(role, true), database),
+				 errdetail("A query runs in a session of its owner."),
+				 errhint("GRANT CONNECT ON DATABASE %s TO %s;", quote_identifier(database),
+						 quote_identifier(GetUserNameFromId(role, true)))));
+	}
 }
 
 /* ---- what a transaction has started ---- */

@@ -476,6 +476,12 @@ sql($node, "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE applica
 query_is('carol', 'failed', 'a new one cannot begin', error => 'not permitted to log in.*HINT:  ALTER ROLE carol LOGIN;');
 sql($node, "ALTER ROLE carol LOGIN; SELECT stream_resume('carol')");
 all_done('carol');
+sql($node, 'REVOKE CONNECT ON DATABASE postgres FROM PUBLIC');
+sql($node, "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'carol'");
+query_is('carol', 'failed', 'nor without the right to connect', error => 'role "carol" may not connect to database "postgres".*HINT:  GRANT CONNECT ON DATABASE postgres TO carol;');
+fails_with($node, "SELECT stream_resume('carol')", '42501', qr/may not connect/, 'which is told to who resumes it');
+sql($node, "GRANT CONNECT ON DATABASE postgres TO PUBLIC; SELECT stream_resume('carol')");
+all_done('carol');
 sql($node, "DROP OWNED BY carol; DROP ROLE carol; INSERT INTO src VALUES (21, 'u')");
 query_is('carol', 'failed', 'the owner is gone', error => 'owner of the query was dropped');
 is(sql($node, "SELECT owner ~ '^[0-9]+\$' FROM stream_queries WHERE query_name = 'carol'"), 't', 'and has no name any more');
