@@ -189,6 +189,20 @@ scdc_stream_by_id(int64 stream_id, Snapshot snapshot)
 	return scdc_rows_first(SCDC_STREAMS, "streams_id", 1, key, false, snapshot, stream_of_row);
 }
 
+Oid
+scdc_stream_table_owner(const ScdcStream *stream)
+{
+	HeapTuple	tuple = SearchSysCache1(RELOID, ObjectIdGetDatum(stream->relid));
+	Oid			owner = stream->owner;
+
+	if (HeapTupleIsValid(tuple))
+	{
+		owner = ((Form_pg_class) GETSTRUCT(tuple))->relowner;
+		ReleaseSysCache(tuple);
+	}
+	return owner;
+}
+
 ScdcStream *
 scdc_stream_by_relid(Oid relid, Snapshot snapshot)
 {

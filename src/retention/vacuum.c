@@ -284,20 +284,6 @@ has_gap_before(int64 stream_id, int64 version, Snapshot snapshot)
 	return result;
 }
 
-static Oid
-owner_of(const ScdcStream *stream)
-{
-	HeapTuple	tuple = SearchSysCache1(RELOID, ObjectIdGetDatum(stream->relid));
-	Oid			owner = stream->owner;
-
-	if (HeapTupleIsValid(tuple))
-	{
-		owner = ((Form_pg_class) GETSTRUCT(tuple))->relowner;
-		ReleaseSysCache(tuple);
-	}
-	return owner;
-}
-
 /* Moves the baseline up to a version, which is in the log: what comes after it stays. */
 static void
 move_baseline(ScdcStream *stream, int64 to, Snapshot snapshot)
@@ -328,7 +314,7 @@ move_baseline(ScdcStream *stream, int64 to, Snapshot snapshot)
 	if (stream->baseline)
 	{
 		/* identities may be compared by functions of users */
-		scdc_owner_begin(&scope, owner_of(stream));
+		scdc_owner_begin(&scope, scdc_stream_table_owner(stream));
 		fold = scdc_fold_begin(&target, to, snapshot, NULL);
 		while ((row = scdc_fold_next(fold)) != NULL)
 		{

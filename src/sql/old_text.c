@@ -22,6 +22,7 @@
 #include "utils/typcache.h"
 
 #include "log/type_parts.h"
+#include "owner.h"
 #include "sql/old_text.h"
 
 static char *convert(const ScdcOldText *old, char *value, Oid then, Oid now);
@@ -52,14 +53,17 @@ scdc_old_text_convert(const ScdcOldText *old, char *value)
 }
 
 Datum
-scdc_stored_text_input(FmgrInfo *input, char *value, Oid param, int32 typmod)
+scdc_stored_text_input(FmgrInfo *input, char *value, Oid param, int32 typmod, Oid owner)
 {
 	OverrideSearchPath path = {.addCatalog = true};
+	ScdcOwnerScope scope;
 	Datum		result;
 
+	scdc_owner_begin(&scope, owner);
 	PushOverrideSearchPath(&path);
 	result = InputFunctionCall(input, value, param, typmod);
 	PopOverrideSearchPath();
+	scdc_owner_end(&scope);
 	return result;
 }
 

@@ -37,7 +37,9 @@ extern char *scdc_old_text_convert(const ScdcOldText *old, char *value);
 /*
  * The value of a text out of the log.  Names in it (of a regclass, say) were
  * written with nothing but pg_catalog in the search path, and are read so.
+ * Domains inside of composites call functions of users: owner is the table's,
+ * who runs them, whoever reads.
  */
-extern Datum scdc_stored_text_input(FmgrInfo *input, char *value, Oid param, int32 typmod);
+extern Datum scdc_stored_text_input(FmgrInfo *input, char *value, Oid param, int32 typmod, Oid owner);
 
 #endif							/* SCDC_OLD_TEXT_H */

@@ -41,6 +41,7 @@
 #include "utils/memutils.h"
 #include "utils/rel.h"
 
+#include "owner.h"
 #include "sql/json_row.h"
 #include "sql/key_sample.h"
 #include "sql/registered_log.h"
@@ -90,7 +91,8 @@ typedef struct LogReader
 	bool		typed;
 	TupleDesc	row_desc;		/* of the row, or of what becomes jsonb */
 	AttrNumber *row_attno;		/* of row_desc's columns in desc; 0: NULL */
-	FmgrInfo	to_jsonb;
+	FmgrInfo	to_jsonb;		/* may call casts of users, ... */
+	Oid			owner;			/* ... as the relation's owner */
 	Datum		labels[4];		/* of ScdcChangeType, as text */
 	ScdcPutColumns put;
 	void	   *arg;
@@ -129,12 +131,15 @@ row_to_jsonb(LogReader *r, Datum row)
 {
 	ErrorContextCallback context = {.previous = error_context_stack, .callback = jsonb_error, .arg = r};
 	OverrideSearchPath path = {.addCatalog = true};
+	ScdcOwnerScope scope;
 	Datum		result;
 
 	error_context_stack = &context;
+	scdc_owner_begin(&scope, r->owner);
 	PushOverrideSearchPath(&path);
 	result = FunctionCall1(&r->to_jsonb, row);
 	PopOverrideSearchPath();
+	scdc_owner_end(&scope);
 	error_context_stack = context.previous;
 	return result;
 }
@@ -701,6 +706,7 @@ open_relation(LogReader *r)
 	Relation	rel = relation_open(r->registration->relid, AccessShareLock);
 
 	r->name = pstrdup(RelationGetRelationName(rel));
+	r->owner = rel->rd_rel->relowner;
 	r->relation = CreateTupleDescCopy(RelationGetDescr(rel));
 	relation_close(rel, NoLock);
 	scdc_registration_check(r->registration, r->relation, r->name, &r->schema);

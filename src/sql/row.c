@@ -36,6 +36,7 @@
 struct ScdcRowSchemas
 {
 	const ScdcStream *stream;
+	Oid			owner;			/* of its table */
 	Snapshot	snapshot;
 	MemoryContext context;
 	List	   *list;			/* of ScdcRowSchema */
@@ -149,11 +150,18 @@ scdc_row_schemas_create(const ScdcStream *stream, Snapshot snapshot)
 	ScdcRowSchemas *schemas = palloc0(sizeof(ScdcRowSchemas));
 
 	schemas->stream = stream;
+	schemas->owner = scdc_stream_table_owner(stream);
 	schemas->snapshot = snapshot;
 	schemas->context = CurrentMemoryContext;
 	schemas->first = PG_INT64_MIN;
 	schemas->last = PG_INT64_MAX;
 	return schemas;
+}
+
+Oid
+scdc_row_schemas_owner(const ScdcRowSchemas *schemas)
+{
+	return schemas->owner;
 }
 
 void
@@ -243,6 +251,7 @@ read_row_schema(ScdcRowSchemas *schemas, int32 number)
 		column = &result->schema->columns[attnum - 1];
 		if (column->dropped || !column->identity || !key_column_init(&result->keys[i], column, schemas->context))
 			return result;
+		result->keys[i].owner = schemas->owner;
 		if (OidIsValid(result->keys[i].input_type))
 			result->has_parsed_keys = true;
 		if (result->keys[i].kind == SCDC_KEY_OPERATOR && !result->keys[i].has_hash)
@@ -375,7 +384,7 @@ key_datum(ScdcKeyColumn *key, Datum stored)
 	string = TextDatumGetCString(stored);
 	if (key->old_text)
 		string = scdc_old_text_convert(key->old_text, string);
-	return scdc_stored_text_input(&key->input, string, key->input_param, -1);
+	return scdc_stored_text_input(&key->input, string, key->input_param, -1, key->owner);
 }
 
 /* The value's bytes; *copied is what to free, or NULL. */

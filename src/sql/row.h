@@ -40,6 +40,7 @@ typedef struct ScdcKeyColumn
 	FmgrInfo	equal;
 	bool		has_hash;
 	FmgrInfo	hash;
+	Oid			owner;			/* of the table */
 	struct ScdcRowSchemas *schemas; /* if it has none: where there is a sample instead ... */
 	int			number;			/* ... of the identity's column with this number */
 } ScdcKeyColumn;
@@ -64,6 +65,9 @@ typedef struct ScdcRowSchemas ScdcRowSchemas;
 
 /* Everything in it, and what is hung onto it, lives in the current context. */
 extern ScdcRowSchemas *scdc_row_schemas_create(const ScdcStream *stream, Snapshot snapshot);
+
+/* Owner of the stream's table, who runs what its values need of functions that users have made. */
+extern Oid	scdc_row_schemas_owner(const ScdcRowSchemas *schemas);
 
 /* Which versions will be read: keys without a hash function are sampled there.  All of them if not said. */
 extern void scdc_row_schemas_range(ScdcRowSchemas *schemas, int64 first, int64 last);

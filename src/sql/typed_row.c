@@ -31,6 +31,7 @@
 #include "utils/typcache.h"
 
 #include "log/catalog.h"
+#include "owner.h"
 #include "sql/json_row.h"
 #include "sql/old_text.h"
 #include "sql/typed_row.h"
@@ -145,7 +146,7 @@ scdc_typed_rows_column(const ScdcTypedRows *typed)
  * the column was added, unless that has not been committed when we read.
  */
 static void
-constant_init(TypedColumn *tc, int64 stream_id, TupleDesc table, int attno)
+constant_init(ScdcTypedRows *typed, TypedColumn *tc, int64 stream_id, int attno)
 {
 	Snapshot	snapshot = RegisterSnapshot(GetLatestSnapshot());
 	char	   *text = scdc_missing_read(stream_id, attno + 1, snapshot);
@@ -163,11 +164,11 @@ constant_init(TypedColumn *tc, int64 stream_id, TupleDesc table, int attno)
 
 		getTypeInputInfo(base, &input, &param);
 		fmgr_info(input, &function);
-		tc->value = scdc_stored_text_input(&function, text, param, typmod);
+		tc->value = scdc_stored_text_input(&function, text, param, typmod, scdc_row_schemas_owner(typed->schemas));
 		tc->isnull = false;
 	}
-	else if (table && attno < table->natts)
-		tc->value = getmissingattr(table, attno + 1, &tc->isnull);
+	else if (typed->table && attno < typed->table->natts)
+		tc->value = getmissingattr(typed->table, attno + 1, &tc->isnull);
 }
 
 static void
@@ -204,6 +205,7 @@ cast_init(ScdcTypedRows *typed, TypedColumn *tc, Form_pg_attribute att, const Sc
 	const ScdcColumn *column = &schema->columns[attno];
 	CaseTestExpr *source = makeNode(CaseTestExpr);
 	Node	   *expr;
+	ScdcOwnerScope scope;
 
 	source->typeId = from;
 	source->typeMod = column->type == from ? column->typmod : -1;
@@ -212,7 +214,9 @@ cast_init(ScdcTypedRows *typed, TypedColumn *tc, Form_pg_attribute att, const Sc
 								 COERCION_ASSIGNMENT, COERCE_IMPLICIT_CAST, -1);
 	if (expr == NULL)
 		no_cast(typed, att, schema, attno, version);
+	scdc_owner_begin(&scope, scdc_row_schemas_owner(typed->schemas));
 	tc->cast = ExecInitExpr(expression_planner((Expr *) expr), NULL);
+	scdc_owner_end(&scope);
 }
 
 /* For values that were stored as text. */
@@ -261,7 +265,7 @@ column_init(ScdcTypedRows *typed, TypedColumn *tc, int i, const ScdcSchema *sche
 	}
 	if (attno >= schema->ncolumns)
 	{
-		constant_init(tc, schema->stream_id, typed->table, attno);
+		constant_init(typed, tc, schema->stream_id, attno);
 		return;
 	}
 	column = &schema->columns[attno];
@@ -358,9 +362,15 @@ row_of_image(ScdcTypedRows *typed, const ScdcSchema *schema, ScdcBytes image)
 static Datum
 cast_value(ScdcTypedRows *typed, TypedColumn *tc, Datum value, bool *isnull)
 {
+	ScdcOwnerScope scope;
+	Datum		result;
+
 	typed->econtext->caseValue_datum = value;
 	typed->econtext->caseValue_isNull = false;
-	return ExecEvalExprSwitchContext(tc->cast, typed->econtext, isnull);
+	scdc_owner_begin(&scope, scdc_row_schemas_owner(typed->schemas));
+	result = ExecEvalExprSwitchContext(tc->cast, typed->econtext, isnull);
+	scdc_owner_end(&scope);
+	return result;
 }
 
 static char *
@@ -391,7 +401,7 @@ column_value(ScdcTypedRows *typed, TypedColumn *tc, const ScdcSchema *schema, Da
 			return cast_value(typed, tc, stored, isnull);
 		case TYPED_INPUT:
 			value = scdc_stored_text_input(&tc->input, column_text(typed, tc, schema, stored), tc->input_param,
-										   tc->typmod);
+										   tc->typmod, scdc_row_schemas_owner(typed->schemas));
 			return tc->cast ? cast_value(typed, tc, value, isnull) : value;
 	}
 	elog(ERROR, "unexpected kind of column: %d", (int) tc->kind);

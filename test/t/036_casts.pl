@@ -1,5 +1,6 @@
 # A cast to json is a function of a user, and capture, the copy of a baseline and the inbox call it for what they store.  It runs as
-# the table's owner in a restricted operation then, whoever calls it, and leaves nothing behind.
+# the table's owner in a restricted operation then, whoever calls it, and leaves nothing behind.  So do the casts and domains that
+# readers and jobs need to make rows of the log.
 use strict;
 use warnings;
 use FindBin;
@@ -108,6 +109,46 @@ sql($node, "INSERT INTO acts SELECT i, CASE WHEN i % 100 = 0 THEN 'raise' ELSE '
 sync($node);
 cmp_ok(sql($node, "SELECT stream_txns FROM pg_stat_replication_slots WHERE slot_name LIKE 'streamcdc%'"), '>', 0, 'a transaction was decoded while it ran');
 changes_fold_to_table($node, 'acts');
+
+# ---- reading ----
+
+# a domain inside of a composite says who looks at its values, and a cast to what the column became later does
+sql($node, <<'SQL');
+SET ROLE mallory;
+CREATE FUNCTION mallory.by_owner(text) RETURNS boolean LANGUAGE sql AS $$ SELECT current_user = 'owner' $$;
+CREATE DOMAIN mallory.owned AS text CHECK (mallory.by_owner(VALUE));
+CREATE TYPE mallory.pair AS (d mallory.owned);
+CREATE TYPE mallory.told AS (who text);
+CREATE FUNCTION mallory.tell(mallory.pair) RETURNS mallory.told LANGUAGE plpgsql AS $$ BEGIN RETURN ROW(current_user)::mallory.told; END $$;
+CREATE CAST (mallory.pair AS mallory.told) WITH FUNCTION mallory.tell(mallory.pair) AS ASSIGNMENT;
+RESET ROLE;
+CREATE TABLE pairs (id int PRIMARY KEY, p mallory.pair);
+CREATE TABLE keys (p mallory.pair PRIMARY KEY, n int);
+CREATE TABLE logged (_change_type text, _commit_version bigint, _commit_timestamp timestamptz, a mallory.act);
+INSERT INTO logged VALUES ('insert', 1, now(), 'nothing');
+ALTER TABLE pairs OWNER TO owner;
+ALTER TABLE keys OWNER TO owner;
+ALTER TABLE logged OWNER TO owner;
+SELECT stream_register_changelog('logged', false, false, false);
+SQL
+track($node, [ 'pairs', 'keys' ]);
+sql($node, q{SET ROLE owner; INSERT INTO pairs VALUES (1, ROW('x')); INSERT INTO keys VALUES (ROW('x'), 1); UPDATE keys SET n = 2});
+
+# what a job brings into its sink
+sub brought
+{
+	my ($query) = @_;
+	sql($node, "SELECT stream_start('$query', 'pairs', sink => '${query}_sink', trigger => 'availableNow')");
+	sql($node, "SELECT stream_await_termination('$query', '120 s')");
+	return sql($node, "SELECT p FROM ${query}_sink WHERE _commit_version = 1 AND _change_type = 'insert'");
+}
+is(sql($node, 'SELECT (row_data).p FROM stream_changes(NULL::pairs)'), '(x)', 'a reader has domains checked by the owner');
+is(brought('before'), '(x)', 'so has a job');
+is(sql($node, q{SELECT row_data FROM stream_changes('keys', deduplication_mode => 'netChanges')}), '{"n": 2, "p": {"d": "x"}}', 'also where rows are compared');
+sql($node, q{ALTER TABLE pairs ALTER p TYPE mallory.told USING ROW('told')});
+is(sql($node, 'SELECT (row_data).p FROM stream_changes(NULL::pairs, 1, 1)'), '(owner)', 'a reader has values of an old type cast by the owner');
+is(brought('after'), '(owner)', 'so has a job');
+is(sql($node, q{SELECT row_data -> 'a' FROM stream_changes('logged')}), $as_owner, 'casts to json of a registered change log are its owner\'s');
 
 $node->stop;
 done_testing();
