@@ -63,7 +63,10 @@ static int64 retry_at = 0;		/* scdc_clock_ms() before which no attempt is made; 
 void
 scdc_baseline_look(void)
 {
+	/* a table that has come does not wait for what has failed with others */
 	look = true;
+	failures = 0;
+	retry_at = 0;
 }
 
 long

@@ -127,22 +127,31 @@ run_now(const ScdcQuery *q)
 	return run;
 }
 
+/* Does the query do nothing before this transaction has ended? */
+static bool
+waits_for_us(const ScdcJobSlot *slot)
+{
+	return slot && (slot->pid == MyProcPid ||
+					(TransactionIdIsValid(slot->starter) && TransactionIdIsCurrentTransactionId(slot->starter)));
+}
+
 /* What is waited for would only happen after this transaction. */
 static void
 check_not_own_start(const ScdcQuery *q)
 {
 	ScdcJobSlot *slot = scdc_slot_find(MyDatabaseId, &q->query_id);
 
-	if (slot && slot->pid == MyProcPid)
+	if (!waits_for_us(slot))
+		return;
+	if (slot->pid == MyProcPid)
 		ereport(ERROR,
 				(errcode(ERRCODE_ACTIVE_SQL_TRANSACTION),
 				 errmsg("query \"%s\" cannot wait for itself", q->name)));
-	if (slot && TransactionIdIsValid(slot->starter) && TransactionIdIsCurrentTransactionId(slot->starter))
-		ereport(ERROR,
-				(errcode(ERRCODE_ACTIVE_SQL_TRANSACTION),
-				 errmsg("query \"%s\" was started by the current transaction", q->name),
-				 errdetail("It runs only when the transaction has committed."),
-				 errhint("COMMIT first.")));
+	ereport(ERROR,
+			(errcode(ERRCODE_ACTIVE_SQL_TRANSACTION),
+			 errmsg("query \"%s\" was started by the current transaction", q->name),
+			 errdetail("It runs only when the transaction has committed."),
+			 errhint("COMMIT first.")));
 }
 
 /* ---------------------------------------------------------------------
@@ -589,6 +598,8 @@ scdc_control_await_any(long timeout)
 	{
 		Snapshot	snapshot = RegisterSnapshot(GetLatestSnapshot());
 		ListCell   *lc;
+		ScdcQuery  *waiting = NULL; /* for the end of this transaction */
+		bool		may_end = false;
 		bool		ended = false;
 
 		foreach(lc, scdc_query_list(snapshot))
@@ -596,7 +607,17 @@ scdc_control_await_any(long timeout)
 			ScdcQuery  *q = lfirst(lc);
 			ScdcRun    *run = scdc_run_read(&q->query_id, snapshot);
 
-			if (!scdc_control_may(q) || run == NULL || run->status == SCDC_RUN_RUNNING || run->ended_at <= since)
+			if (!scdc_control_may(q) || run == NULL)
+				continue;
+			if (run->status == SCDC_RUN_RUNNING)
+			{
+				if (waits_for_us(scdc_slot_find(MyDatabaseId, &q->query_id)))
+					waiting = q;
+				else
+					may_end = true;
+				continue;
+			}
+			if (run->ended_at <= since)
 				continue;
 			if (run->status == SCDC_RUN_FAILED)
 				raise_failure(q, run);
@@ -605,6 +626,8 @@ scdc_control_await_any(long timeout)
 		UnregisterSnapshot(snapshot);
 		if (ended)
 			return true;
+		if (waiting && !may_end)
+			check_not_own_start(waiting);
 		if (!wait_a_moment(NULL, deadline))
 			return false;
 	}

@@ -183,7 +183,7 @@ leave(char status, const ErrorData *e)
 static bool
 asked_to_stop(void)
 {
-	return pg_atomic_read_u32(&slot->stop) != 0;
+	return pg_atomic_read_u32(&slot->stop) != SCDC_STOP_NONE;
 }
 
 /* Serves interrupts; the server's own way to end a worker is an end that was not meant. */
@@ -590,6 +590,7 @@ job_loop(void)
 		PG_TRY();
 		{
 			MemoryContextSwitchTo(job.context);
+			check();
 			switch (job.query->trigger)
 			{
 				case SCDC_TRIGGER_ONCE:
@@ -628,14 +629,15 @@ job_loop(void)
 /*
  * Waits for the end of stream_start's transaction; then the query is there, or
  * it never will be, of which its session tells us.  False if it is known to
- * have been rolled back.
+ * have been rolled back.  Who asks us to stop before that waits, too: the run
+ * that they want to end is about to begin.
  */
 static bool
 wait_for_starter(void)
 {
 	while (TransactionIdIsValid(slot->starter) && TransactionIdIsInProgress(slot->starter))
 	{
-		if (asked_to_stop())
+		if (pg_atomic_read_u32(&slot->stop) == SCDC_STOP_TAKEN_BACK)
 			return false;
 		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_EXIT_ON_PM_DEATH, -1, PG_WAIT_EXTENSION);
 		ResetLatch(MyLatch);

@@ -474,5 +474,6 @@ scdc_sink_guarantee(const ScdcQuery *q)
 {
 	if (scdc_sink_is_foreign(q) && q->progress_table == NULL)
 		return "at least once";
-	return "exactly once";
+	/* nobody can tell where functions write */
+	return q->sink_kind == SCDC_SINK_TABLE ? "exactly once" : "exactly once in this database, at least once elsewhere";
 }

@@ -42,7 +42,7 @@ scdc_slots_init(bool found)
 	{
 		ScdcJobSlot *s = &scdc_job_slots->slots[i];
 
-		pg_atomic_init_u32(&s->stop, 0);
+		pg_atomic_init_u32(&s->stop, SCDC_STOP_NONE);
 		pg_atomic_init_u64(&s->asked, 0);
 		pg_atomic_init_u64(&s->answered, 0);
 		ConditionVariableInit(&s->cv);
@@ -94,7 +94,7 @@ scdc_slot_take(Oid dboid, const pg_uuid_t *query_id, const pg_uuid_t *run_id, Tr
 		slot->batch_id = -1;
 		slot->has_data = false;
 		memset(&slot->error, 0, sizeof(slot->error));
-		pg_atomic_write_u32(&slot->stop, 0);
+		pg_atomic_write_u32(&slot->stop, SCDC_STOP_NONE);
 		pg_atomic_write_u64(&slot->asked, 0);
 		pg_atomic_write_u64(&slot->answered, 0);
 	}
@@ -120,7 +120,7 @@ scdc_slot_take_back(ScdcJobSlot *slot, const pg_uuid_t *run_id)
 	if (slot->phase == SCDC_SLOT_LAUNCHED && memcmp(&slot->run_id, run_id, sizeof(pg_uuid_t)) == 0)
 	{
 		memset(&slot->query_id, 0, sizeof(pg_uuid_t));
-		pg_atomic_write_u32(&slot->stop, 1);
+		pg_atomic_write_u32(&slot->stop, SCDC_STOP_TAKEN_BACK);
 		if (slot->pid == 0)
 			slot->phase = SCDC_SLOT_FREE;	/* a worker that comes finds that it is not meant */
 		else if (slot->latch)
@@ -158,10 +158,10 @@ scdc_slot_ask_to_stop(Oid dboid, const pg_uuid_t *query_id, bool abandon)
 		if (!is_of(s, dboid, query_id))
 			continue;
 		found = true;
-		pg_atomic_write_u32(&s->stop, 1);
+		pg_atomic_write_u32(&s->stop, SCDC_STOP_ASKED);
 		if (s->latch)
 			SetLatch(s->latch);
-		if (abandon && s->pid != 0)
+		if (abandon && s->phase == SCDC_SLOT_RUNNING)
 			kill(s->pid, SIGINT);
 	}
 	LWLockRelease(scdc_shared->lock);

@@ -36,6 +36,14 @@ typedef enum ScdcJobActivity
 	SCDC_JOB_BACKING_OFF		/* after an error */
 } ScdcJobActivity;
 
+/* Whether a worker is to end. */
+typedef enum ScdcStopRequest
+{
+	SCDC_STOP_NONE,				/* [ASKED, TAKEN_BACK] */
+	SCDC_STOP_ASKED,			/* by stream_stop and its like [TAKEN_BACK] */
+	SCDC_STOP_TAKEN_BACK		/* the start that it waits for was rolled back */
+} ScdcStopRequest;
+
 /* An error, as far as there is room for it. */
 typedef struct ScdcSlotError
 {
@@ -62,7 +70,7 @@ typedef struct ScdcJobSlot
 	ScdcSlotError error;		/* of the last try, while it backs off */
 
 	/* no lock */
-	pg_atomic_uint32 stop;		/* asked to end */
+	pg_atomic_uint32 stop;		/* ScdcStopRequest */
 	pg_atomic_uint64 asked;		/* number of requests to look whether all is done ... */
 	pg_atomic_uint64 answered;	/* ... up to here all was done when it looked */
 	ConditionVariable cv;		/* answered, or gone */

@@ -88,11 +88,11 @@ version_before(int64 stream_id, TimestampTz timestamp, Snapshot snapshot)
 
 /* The offset before the first version to read. */
 static int64
-resolve_start(const ScdcQuery *q, const ScdcTarget *target, const ScdcStartOptions *start, Snapshot snapshot)
+start_offset(const ScdcQuery *q, const ScdcTarget *target, const ScdcStartOptions *start, const ScdcRetained *retained,
+			 Snapshot snapshot)
 {
 	ScdcStream *stream = target->stream;
-	ScdcRetained retained = scdc_retained(stream, snapshot);
-	bool		complete = stream->base_version == 0 && !retained.moved;	/* is there all that ever was? */
+	bool		complete = stream->base_version == 0 && !retained->moved;	/* is there all that ever was? */
 	int64		version;
 	int64		offset;
 	ScdcBlockInfo newest;
@@ -101,32 +101,42 @@ resolve_start(const ScdcQuery *q, const ScdcTarget *target, const ScdcStartOptio
 	{
 		case SCDC_START_DEFAULT:
 			if (!complete)
-				not_retained(target, 0, retained.oldest);
-			return retained.first - 1;
+				not_retained(target, 0, retained->oldest);
+			return retained->first - 1;
 		case SCDC_START_EARLIEST:
-			return retained.first - 1;
+			return retained->first - 1;
 		case SCDC_START_LATEST:
 			/* what is being committed now is not part of it, or is: nobody can tell */
 			return scdc_changelog_last(stream->stream_id, snapshot, &newest) ? newest.last_version : stream->base_version;
 		case SCDC_START_VERSION:
 			version = version_option("startingVersion", start->version);
 			offset = !start->start_inclusive || version == PG_INT64_MIN ? version : version - 1;
-			if (offset >= retained.oldest - 1)
+			if (offset >= retained->oldest - 1)
 				return offset;
 			if (!complete)
-				not_retained(target, Max(offset + 1, 0), retained.oldest);
-			return retained.first - 1;
+				not_retained(target, Max(offset + 1, 0), retained->oldest);
+			return retained->first - 1;
 		case SCDC_START_TIMESTAMP:
-			if (start->timestamp < retained.kept_from)
+			if (q->start_timestamp < retained->kept_from)
 				ereport(ERROR,
 						(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 						 errmsg("changes of table \"%s\" at the startingTimestamp are not retained", target->name),
-						 errdetail("The oldest version is " INT64_FORMAT ".", retained.oldest),
+						 errdetail("The oldest version is " INT64_FORMAT ".", retained->oldest),
 						 errhint("Start with startingVersion \"earliest\" or \"latest\".")));
 			/* what is yet to be captured may be before it, too, and is left out when it is read */
-			return Max(version_before(stream->stream_id, start->timestamp, snapshot), retained.first - 1);
+			return Max(version_before(stream->stream_id, q->start_timestamp, snapshot), retained->first - 1);
 	}
-	return retained.first - 1;
+	return retained->first - 1;
+}
+
+static void
+resolve_start(ScdcQuery *q, const ScdcTarget *target, const ScdcStartOptions *start, Snapshot snapshot)
+{
+	ScdcRetained retained = scdc_retained(target->stream, snapshot);
+	int64		offset = start_offset(q, target, start, &retained, snapshot);
+
+	q->initial_offset = version_text(offset);
+	q->from_baseline = target->stream->baseline && offset == retained.first - 1;
 }
 
 static void
@@ -186,14 +196,14 @@ scdc_tracked_resolve(ScdcQuery *q, const ScdcStartOptions *start, Snapshot snaps
 
 	q->source_relid = target->relid;
 	q->stream_id = stream->stream_id;
+	resolve_end(q, start);
 	if (start->kind == SCDC_START_LATEST)
 		catch_up();
 	/* until the query is there to be seen, nobody may remove what it begins with */
 	(void) scdc_vacuum_lock(stream->stream_id, ShareLock, true);
 	fresh = RegisterSnapshot(GetLatestSnapshot());
-	q->initial_offset = version_text(resolve_start(q, target, start, fresh));
+	resolve_start(q, target, start, fresh);
 	UnregisterSnapshot(fresh);
-	resolve_end(q, start);
 	scdc_source_take_columns(q);
 	q->nkeys = stream->nidentity;
 	q->keys = palloc0(Max(q->nkeys, 1) * sizeof(char *));
@@ -327,13 +337,13 @@ columns_changed(const ScdcQuery *q, int64 version, const char *why)
 }
 
 /*
- * Ends the query if versions that it still needs were removed.  One that has
- * not read anything yet may begin with the baseline, wherever that is by now.
+ * Ends the query if versions that it still needs were removed.  The first
+ * batch of one that begins with the baseline needs that.
  */
 static void
-check_lost(const ScdcQuery *q, const ScdcRetained *retained, int64 after, bool begins)
+check_lost(const ScdcQuery *q, const ScdcRetained *retained, int64 after, bool is_first)
 {
-	if (after + 1 >= (begins ? retained->first : retained->oldest))
+	if (after + 1 >= (is_first && q->from_baseline ? retained->first : retained->oldest))
 		return;
 	scdc_stop(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE,
 			  psprintf("versions " INT64_FORMAT " to " INT64_FORMAT " of source table \"%s\" are not retained any more",
@@ -393,10 +403,10 @@ scdc_tracked_next(ScdcSource *s, const char *after, const char *upto, bool limit
 	}
 	to = Min(to, newest.last_version);
 	/* rows without identity cannot be folded: what is read as a table is the baseline */
-	if (q->as_table && q->nkeys == 0 && stream->baseline && from < retained.base)
+	if (q->as_table && q->nkeys == 0 && q->from_baseline && from < retained.base)
 		to = Min(to, retained.base);
 	/* the table as it is comes in one piece: version by version it could not be folded */
-	if (q->as_table && from < retained.first)
+	if (q->as_table && q->from_baseline && from < retained.first)
 		limited = false;
 	if (limited && q->max_versions > 0 && q->max_versions < to - from)
 		to = from + q->max_versions;
@@ -552,8 +562,8 @@ read_inserts(TrackedRead *r, List *skip)
 }
 
 /*
- * Format "table": the first batch is the table as of its end offset, later
- * ones are what was inserted.
+ * Format "table": the first batch of a query that begins with the baseline is
+ * the table as of its end offset, later ones are what was inserted.
  */
 static void
 read_as_table(TrackedRead *r, bool first)
@@ -606,7 +616,7 @@ scdc_tracked_read(ScdcSource *s, const ScdcBatch *batch, ScdcFlow *flow)
 
 	nestlevel = scdc_pin_input_settings();
 	if (q->as_table)
-		read_as_table(&r, batch->batch_id == 0 && r.range.first <= retained.first);
+		read_as_table(&r, batch->batch_id == 0 && q->from_baseline && r.range.first <= retained.first);
 	else
 		read_changes(&r, q->mode == SCDC_DEDUP_NET_CHANGES ? SCDC_DEDUP_DROP_CARRYOVERS : q->mode, q->compute_updates);
 	AtEOXact_GUC(true, nestlevel);

@@ -90,9 +90,7 @@ static int64
 limit_by_queries(const ScdcStream *stream, int64 before, Snapshot snapshot)
 {
 	int64		abandoned = 0;	/* versions before are not kept for any query */
-	List	   *needed = NIL;
 	ListCell   *lc;
-	bool		lower;
 
 	if (scdc_max_job_retention >= 0)
 		abandoned = first_version_from(stream->stream_id, GetCurrentTimestamp() - scdc_max_job_retention * USECS_PER_SEC, snapshot);
@@ -101,31 +99,8 @@ limit_by_queries(const ScdcStream *stream, int64 before, Snapshot snapshot)
 		ScdcQuery  *q = lfirst(lc);
 
 		if (q->stream_id == stream->stream_id)
-		{
-			int64	   *version = palloc(sizeof(int64));
-
-			*version = scdc_query_needs(q, snapshot);
-			before = Min(before, Max(*version, abandoned));
-			needed = lappend(needed, version);
-		}
+			before = Min(before, Max(scdc_query_needs(q, snapshot), abandoned));
 	}
-
-	/*
-	 * A baseline in the place of the first version that a query needs could be
-	 * taken for that version, so the query loses more than that one or none.
-	 */
-	do
-	{
-		lower = false;
-		foreach(lc, needed)
-		{
-			if (before - 1 == *(int64 *) lfirst(lc))
-			{
-				before--;
-				lower = true;
-			}
-		}
-	} while (lower);
 	return before;
 }
 

@@ -70,7 +70,7 @@ look_at_slot(const ScdcQuery *q)
 	v.present = slot->phase != SCDC_SLOT_FREE && scdc_uuid_equal(&slot->query_id, &q->query_id);
 	v.phase = slot->phase;
 	v.activity = slot->activity;
-	v.stop = pg_atomic_read_u32(&slot->stop) != 0;
+	v.stop = pg_atomic_read_u32(&slot->stop) != SCDC_STOP_NONE;
 	v.has_data = slot->has_data;
 	v.batch_id = slot->batch_id;
 	v.error = slot->error;

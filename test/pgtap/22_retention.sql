@@ -292,6 +292,11 @@ SELECT is((pg_temp.raised($$SELECT stream_start('p22_new', 'p22_src', sink => 'p
 SELECT is((pg_temp.raised(format($$SELECT stream_start('p22_new', 'p22_src', sink => 'p22_new_sink', options => '{"startingVersion": %s}')$$, v))).state, '55000', format('from version %s', v))
 FROM unnest('{4,1,0,-3}'::int[]) AS v;
 SELECT is((pg_temp.raised($$SELECT stream_start('p22_new', 'p22_src', sink => 'p22_new_sink', options => '{"startingTimestamp": "2000-01-01"}')$$)).state, '55000', 'from long ago');
+-- the last version that is gone, by its time
+SELECT stream_version_at('p22_src', 'infinity') AS at_four, last_commit_timestamp AS four FROM stream_tables WHERE table_name = 'p22_src' \gset
+SELECT is(:at_four, 4, 'the baseline has the time of version 4');
+SELECT is((pg_temp.raised(format($$SELECT stream_start('p22_new', 'p22_src', sink => 'p22_new_sink', options => '{"startingTimestamp": "%s"}')$$, :'four'))).state, '55000', 'from its time on');
+SELECT stream_start('p22_after', 'p22_src', sink => 'p22_after_sink', options => format('{"startingTimestamp": "%s", "startingBoundInclusive": false}', :'four')::jsonb) \g /dev/null
 SELECT stream_start('p22_new', 'p22_src', sink => 'p22_new_sink', sink_mode => 'apply', options => '{"startingVersion": "earliest"}') \g /dev/null
 SELECT stream_process_all_available('p22_new', '60 s') \g /dev/null
 SELECT bag_eq('TABLE p22_new_sink', 'TABLE p22_src', 'a mirror begins with the baseline');
@@ -301,8 +306,10 @@ SELECT stream_process_all_available('p22_table', '60 s') \g /dev/null
 SELECT bag_eq('TABLE p22_table_sink', 'TABLE p22_src', 'and so does a table');
 SELECT stream_start('p22_five', 'p22_src', sink => 'p22_five_sink', options => '{"startingVersion": 5}') \g /dev/null
 INSERT INTO p22_src VALUES (3, 0);				-- 5
-SELECT stream_process_all_available(q, '60 s') FROM unnest('{p22_new,p22_table,p22_five}'::text[]) AS q \g /dev/null
+SELECT stream_process_all_available(q, '60 s') FROM unnest('{p22_new,p22_table,p22_five,p22_after}'::text[]) AS q \g /dev/null
 SELECT results_eq('SELECT _commit_version, id FROM p22_five_sink', 'VALUES (5::bigint, 3)', 'the oldest version is a start');
+SELECT results_eq('SELECT _commit_version, id FROM p22_after_sink', 'VALUES (5::bigint, 3)', 'after the time of the last one that is gone, too');
+SELECT stream_drop('p22_after') \g /dev/null
 SELECT bag_eq('TABLE p22_new_sink', 'TABLE p22_src', 'the mirror follows');
 -- one that has come to its end keeps nothing
 SELECT stream_stop(q) FROM unnest('{p22_new,p22_table,p22_five}'::text[]) AS q \g /dev/null

@@ -55,6 +55,11 @@ track($node, ['src']);
 
 # ---- start, stop, resume, drop ----
 
+for my $wait ("await_any_termination('60 s')", map { "$_('own', '60 s')" } qw(await_termination process_all_available stop))
+{
+	fails_with($node, "BEGIN; SELECT stream_start('own', 'src', sink => 'own_sink'); SELECT stream_$wait", '25001', qr/query "own" was started by the current transaction.*COMMIT first/s,
+		"stream_$wait would wait for its own transaction");
+}
 my $id = sql($node, "SELECT stream_start('q', 'src', sink => 'q_sink')");
 like($id, qr/^[0-9a-f-]{36}$/, 'stream_start returns the id');
 # prepared, it would keep everybody else from starting or stopping queries
@@ -73,6 +78,7 @@ is(sql($node, "SELECT backend_type || ' ' || application_name || ' ' || query FR
 fails_with($node, "SELECT stream_start('q', 'src', sink => 'q_sink')", '42710', qr/CONCURRENT_QUERY.*stop_active_run_on_restart/s, 'a running query cannot be started');
 fails_with($node, "SELECT stream_resume('q')", '42710', qr/CONCURRENT_QUERY/, 'nor resumed');
 is(sql($node, "SELECT stream_await_termination('q', '10 ms'), stream_await_any_termination('10 ms')"), 'f|f', 'it does not end by itself');
+is(sql($node, "BEGIN; DO \$\$ BEGIN PERFORM stream_start('own', 'src', sink => 'own_sink'); END \$\$; SELECT stream_await_any_termination('10 ms'); ROLLBACK"), 'f', 'one that runs may end');
 
 my $run = sql($node, "SELECT run_id FROM stream_queries WHERE query_name = 'q'");
 sql($node, "SELECT stream_stop('q')");
@@ -138,6 +144,20 @@ sql($node, "SELECT stream_stop('late')");
 is(sql($node, "SELECT status FROM stream_queries WHERE query_name = 'late'"), 'stopped', 'stopped while another is being started');
 $starter->query_safe('ROLLBACK');
 $starter->quit;
+sql($node, "SELECT stream_resume('late')");
+all_done('late');
+
+# who stops a query that is about to be resumed waits for that
+sql($node, "SELECT stream_stop('late')");
+my $resumer = $node->background_psql('postgres', on_error_stop => 1);
+$resumer->query_safe("BEGIN; SELECT stream_resume('late')");
+fails_with($node, "SELECT stream_stop('late', '10 ms')", '57014', qr/query "late" did not stop in time.*asked to, and will/s, 'a run that is not committed yet is not stopped yet');
+my $stopper = background_sql($node, "SELECT stream_stop('late', '60 s')");
+wait_for($node, "EXISTS (SELECT FROM pg_stat_activity WHERE state = 'active' AND query LIKE 'SELECT stream_stop(''late''%')", 'who stops it waits');
+$resumer->query_safe('COMMIT');
+$resumer->quit;
+ok((finish_sql($stopper))[0], 'until it is committed');
+is(sql($node, "SELECT status FROM stream_queries WHERE query_name = 'late'"), 'stopped', 'then it is stopped');
 sql($node, "SELECT stream_resume('late')");
 all_done('late');
 

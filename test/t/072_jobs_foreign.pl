@@ -88,6 +88,9 @@ for my $sink (qw(acc_local acc_local_view acc_triggered))
 	is(sql($node, "SELECT count(*) FROM stream_explain('here') AS l WHERE l ~ '^Sink: .*exactly once'"), 1, 'exactly once as it is');
 	sql($node, "SELECT stream_process_all_available('here', '60 s'); SELECT stream_drop('here')");
 }
+sql($node, q{SELECT stream_start('here', 'acc', foreach_batch => 'INSERT INTO acc_raw SELECT * FROM batch WHERE false')});
+is(sql($node, "SELECT count(*) FROM stream_explain('here') AS l WHERE l ~ '^Sink: .*exactly once in this database, at least once elsewhere'"), 1, 'what SQL or functions write elsewhere may be written again');
+sql($node, "SELECT stream_drop('here')");
 (my $of_view = start('done')) =~ s/acc_raw/acc_local_view/;
 fails_with($node, $of_view, '22023', qr/"progressTable" is for foreign tables.*"acc_local" is none/s, 'a view over a table of this database has no progress table');
 # rows of this database would be lost if a batch was taken for written that was written on the other side only
