@@ -236,6 +236,7 @@ begin_attempt(ScdcCaptureEntry *entry)
 	bool		waiting;
 	bool		stored = false;
 
+	scdc_debug_point("baseline-before-snapshot");
 	SetCurrentStatementStartTimestamp();
 	StartTransactionCommand();
 	XactIsoLevel = XACT_REPEATABLE_READ;

@@ -433,15 +433,11 @@ note_origin(void)
 	MemoryContextSwitchTo(old);
 }
 
-/* First change of this transaction to this stream: does it count, and as which version? */
+/* What this transaction does to this stream counts, as the next version. */
 static void
 begin_version(ScdcTracked *t)
 {
-	t->txn_number = txn_number;
-	t->gap_seen = false;
-	t->skip = t->dead || (t->baseline && scdc_visibility_includes(t->baseline, txn_xid));
-	if (t->skip)
-		return;
+	t->skip = false;
 	memset(&t->version, 0, sizeof(ScdcVersion));
 	t->version.version = ++t->last_version;
 	/* strictly increasing, although commit times are not */
@@ -456,9 +452,18 @@ begin_version(ScdcTracked *t)
 }
 
 bool
-scdc_collect_begin_version(ScdcTracked *t)
+scdc_collect_begin_version(ScdcTracked *t, bool ends)
 {
 	if (t->txn_number != txn_number)
+	{
+		t->txn_number = txn_number;
+		t->gap_seen = false;
+		t->skip = t->dead || (t->baseline && scdc_visibility_includes(t->baseline, txn_xid));
+		if (!t->skip)
+			begin_version(t);
+	}
+	/* the baseline has the rows that the table had when it became UNLOGGED, but nothing of what happens to them now */
+	if (t->skip && ends && !t->dead)
 		begin_version(t);
 	return !t->skip;
 }

@@ -102,8 +102,12 @@ extern ScdcTracked *scdc_collect_stream(int64 stream_id, Oid relid);
  */
 extern ScdcSchema *scdc_collect_adopt_schema(ScdcTracked *t, ScdcBytes packed, bool old);
 
-/* The transaction makes a version of this stream, once.  False: its changes are not captured. */
-extern bool scdc_collect_begin_version(ScdcTracked *t);
+/*
+ * The transaction makes a version of this stream, once.  False: its changes
+ * are not captured.  ends: the next event says that the table is UNLOGGED from
+ * now on (scdc_event_ends_log), which counts also if the baseline has seen it.
+ */
+extern bool scdc_collect_begin_version(ScdcTracked *t, bool ends);
 
 /* One event of that version. */
 extern void scdc_collect_event(ScdcTracked *t, ScdcSchema *schema, const ScdcEvent *event);

@@ -176,7 +176,7 @@ take_event(TransactionId subxid, ScdcTracked *t, ScdcSchema *schema, const ScdcE
 {
 	if (running)
 		scdc_streamed_event(txn_now->xid, subxid, t, schema, event);
-	else if (scdc_collect_begin_version(t))
+	else if (scdc_collect_begin_version(t, scdc_event_ends_log(event)))
 		scdc_collect_event(t, schema, event);
 }
 
@@ -292,7 +292,7 @@ decode_change(Relation rel, ReorderBufferChange *change)
 		return;
 	if (c && c->rewrites != NIL)
 		scdc_commands_settle(c, RelationGetRelid(rel), take_event);
-	if (!running && !scdc_collect_begin_version(t))
+	if (!running && !scdc_collect_begin_version(t, false))
 		return;
 
 	if (truncate)

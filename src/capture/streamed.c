@@ -241,7 +241,7 @@ feed_block(const TransactionId *committed, int ncommitted, ScdcTracked *t, ScdcS
 			last_run = run;
 			counts = bsearch(&xid, committed, ncommitted, sizeof(TransactionId), compare_xids) != NULL;
 		}
-		if (counts && scdc_collect_begin_version(t))
+		if (counts && scdc_collect_begin_version(t, scdc_event_ends_log(&event)))
 			scdc_collect_event(t, schema, &event);
 	}
 	if (rc < 0)

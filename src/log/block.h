@@ -88,6 +88,13 @@ typedef struct ScdcEvent
 	int32		old_schema;		/* schema of an UPDATE's old image, where it is not the block's; else 0 */
 } ScdcEvent;
 
+/* Is it the marker that says that the table is UNLOGGED from now on? */
+static inline bool
+scdc_event_ends_log(const ScdcEvent *e)
+{
+	return e->kind == SCDC_EVENT_GAP && (e->flags & SCDC_EVENT_ENDS) != 0 && (e->flags & SCDC_EVENT_STALL) == 0;
+}
+
 /* ---- building ---- */
 
 typedef struct ScdcBlockBuilder ScdcBlockBuilder;

@@ -27,6 +27,7 @@ our @EXPORT = qw(
   sql fails_with warns_with background_sql finish_sql
   track sync wait_for status wait_for_status wait_for_capture wait_for_no_capture is_clean
   slot_name slots worker_pid signal_worker incarnation wait_for_restart crash_with_worker kill_server wait_for_lock_of_worker
+  debug_point
   versions_are_dense timestamps_increase folds_to_table changes_fold_to_table
   workload_tables workload_script start_pgbench finish_pgbench start_load stop_load query_works
   twin_slot twin_equals
@@ -328,6 +329,16 @@ sub wait_for_lock_of_worker
 SELECT EXISTS (SELECT FROM pg_locks l JOIN pg_stat_activity a USING (pid)
 			   WHERE a.backend_type = '$type' AND NOT l.granted AND l.relation = '$relation'::regclass)
 SQL
+}
+
+# debug_point NODE [, PLACE, ACTION, TAG]: what happens to whoever comes by a place in the code (src/debug.h); nothing without
+# a place.  Who starts later knows of it when this returns, and who runs has been told.
+sub debug_point
+{
+	my ($node, @point) = @_;
+	my $setting = join ':', @point;
+	sql($node, "ALTER SYSTEM SET streamcdc.debug_point = '$setting'; SELECT pg_reload_conf();");
+	$node->poll_query_until('postgres', "SELECT current_setting('streamcdc.debug_point') = '$setting'") or die 'the setting does not come';
 }
 
 # ---- what a log must be like ----

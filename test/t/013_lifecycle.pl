@@ -200,11 +200,11 @@ folds_to_table($node, 'big');
 versions_are_dense($node, 'big');
 sql($node, 'SELECT stream_untrack(\'big\')');
 # in the middle of the rows
-sql($node, q{ALTER SYSTEM SET streamcdc.debug_point = 'baseline-in-copy:wait:middle'; SELECT pg_reload_conf()});
+debug_point($node, 'baseline-in-copy', 'wait', 'middle');
 sql($node, 'SELECT stream_track(\'big\')');
 wait_for($node, q{baseline_fraction > 0 AND baseline_fraction < 1 FROM stream_tables WHERE table_name = 'big'}, 'the copy is in its middle');
 signal_worker($node, 'TERM', 'baseline');
-sql($node, q{ALTER SYSTEM RESET streamcdc.debug_point; SELECT pg_reload_conf()});
+debug_point($node);
 sync($node);
 is(sql($node, 'SELECT count(*) FROM stream_changes(\'big\')'), sql($node, 'SELECT count(*) FROM big'), 'it was begun again, and is complete');
 is(sql($node, 'SELECT baseline_rows FROM stream_tables WHERE table_name = \'big\''), sql($node, 'SELECT count(*) FROM big'),

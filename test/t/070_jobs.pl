@@ -290,7 +290,8 @@ for my $change (
 	same_rows('shape', 'shape_sink', $columns, "$what while stopped: older versions are read by the columns of today");
 }
 
-sql($node, "CREATE TABLE moving (id int PRIMARY KEY, a text); SELECT stream_track('moving')");
+sql($node, 'CREATE TABLE moving (id int PRIMARY KEY, a text)');
+track($node, ['moving']);
 sql($node, "SELECT stream_start('moving', 'moving', sink => 'moving_sink', sink_mode => 'apply')");
 sql($node, "INSERT INTO moving VALUES (1, 'x')");
 all_done('moving');

@@ -75,7 +75,7 @@ for my $point (qw(job-before-read job-before-sink job-after-sink job-before-comm
 	(my $tag = $point) =~ tr/-/_/;
 	my $before = incarnation($node);
 
-	sql($node, "ALTER SYSTEM SET streamcdc.debug_point = '$point:kill:$tag'; SELECT pg_reload_conf();");
+	debug_point($node, $point, 'kill', $tag);
 	wait_for_restart($node, $before);
 	load_again();
 	query_works($node, 'net', "killed at $point, the net changes query works again");
@@ -85,11 +85,11 @@ for my $point (qw(job-before-read job-before-sink job-after-sink job-before-comm
 for my $point (qw(job-before-read job-before-sink job-after-sink job-before-commit job-after-commit job-after-mark))
 {
 	(my $tag = "error_$point") =~ tr/-/_/;
-	sql($node, "ALTER SYSTEM SET streamcdc.debug_point = '$point:error:$tag'; SELECT pg_reload_conf();");
+	debug_point($node, $point, 'error', $tag);
 	ok($node->poll_query_until('postgres', "SELECT (pg_stat_file('streamcdc_debug_$tag', true)).size IS NOT NULL"), "an error at $point");
 	query_works($node, 'net', "after an error at $point, the net changes query works again");
 }
-sql($node, "ALTER SYSTEM RESET streamcdc.debug_point; SELECT pg_reload_conf();");
+debug_point($node);
 
 # ---- the state directory ----
 

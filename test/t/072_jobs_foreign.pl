@@ -139,13 +139,13 @@ for my $how (qw(error kill))
 		(my $tag = "${how}_$point") =~ tr/-/_/;
 		my $before = incarnation($node);
 
-		sql($node, "ALTER SYSTEM SET streamcdc.debug_point = '$point:$how:$tag'; SELECT pg_reload_conf();");
+		debug_point($node, $point, $how, $tag);
 		if ($how eq 'kill') { after_kill($before) }
 		else { $node->poll_query_until('postgres', "SELECT (pg_stat_file('streamcdc_debug_$tag', true)).size IS NOT NULL") or die "no $how at $point" }
 		query_works($node, $_, "$how at $point: $_ works again") for qw(raw mirror);
 	}
 }
-sql($node, 'ALTER SYSTEM RESET streamcdc.debug_point; SELECT pg_reload_conf();');
+debug_point($node);
 
 for my $n (1 .. $kills)
 {

@@ -49,14 +49,6 @@ sub first_version
 
 write_versions(40);
 
-sub set_point
-{
-	my ($point, $action, $tag) = @_;
-	my $setting = $point ? "$point:$action:$tag" : '';
-	sql($node, "ALTER SYSTEM SET streamcdc.debug_point = '$setting'; SELECT pg_reload_conf();");
-	$node->poll_query_until('postgres', "SELECT current_setting('streamcdc.debug_point') = '$setting'") or die 'the setting does not come';
-}
-
 sub log_of
 {
 	my ($table) = @_;
@@ -71,12 +63,12 @@ for my $point (qw(vacuum-deleted vacuum-written))
 	my $log = log_of('acc');
 	my $before = incarnation($node);
 
-	set_point($point, 'kill', $tag);
+	debug_point($node, $point, 'kill', $tag);
 	$node->psql('postgres', q{SELECT stream_vacuum('acc', 20)});
 	wait_for_restart($node, $before);
 	is(log_of('acc'), $log, "killed at $point, the log is what it was");
 }
-set_point();
+debug_point($node);
 is(sql($node, q{SELECT stream_vacuum('acc', 20), stream_vacuum('bag', 20)}), '19|19', 'the same again, in peace');
 changes_fold_to_table($node, $_) for qw(acc bag);
 kill_server($node);
@@ -220,12 +212,12 @@ for my $what ([ 'commits and ALTER TABLE', q{INSERT INTO acc VALUES (-1, 0); ALT
 	my ($name, $command) = @$what;
 	(my $tag = lc "wait_$name") =~ tr/a-z/_/c;
 
-	set_point('vacuum-written', 'wait', $tag);
+	debug_point($node, 'vacuum-written', 'wait', $tag);
 	sql($node, 'INSERT INTO acc SELECT max(id) + 1, 0 FROM acc');
 	wait_for($node, q{count(*) = 1 FROM pg_stat_activity WHERE backend_type = 'streamcdc maintenance' AND query = 'looking for old versions of public.acc'}, "$name: versions are being removed");
 	sql($node, "SET statement_timeout = '60s'; SET lock_timeout = '30s'; $command");
 	pass("$name: works");
-	set_point();
+	debug_point($node);
 }
 wait_for($node, q{NOT EXISTS (SELECT FROM stream_tables WHERE table_name LIKE 'acc%')}, 'the log of a dropped table goes when retention has passed all of it');
 
@@ -238,20 +230,20 @@ wait_for($node, q{NOT EXISTS (SELECT FROM pg_shseclabel WHERE provider LIKE 'str
 # a failure is told, and not the end
 sql($node, q{CREATE TABLE again (id int PRIMARY KEY)});
 track($node, ['again']);
-set_point('vacuum-written', 'error', 'an_error');
+debug_point($node, 'vacuum-written', 'error', 'an_error');
 sql($node, q{SELECT stream_alter('again', retention => '10 ms'); INSERT INTO again VALUES (1)});
 wait_for($node, q{last_error = 'Old versions could not be removed: debug point "vacuum-written"' FROM stream_tables WHERE table_name = 'again'}, '163: the view says why versions are not removed');
-set_point();
+debug_point($node);
 wait_for($node, q{first_version = 2 AND last_error IS NULL FROM stream_tables WHERE table_name = 'again'}, '163: it is tried again');
 
 # shutdown in the middle, and a crash
-set_point('vacuum-written', 'wait', 'shutdown');
+debug_point($node, 'vacuum-written', 'wait', 'shutdown');
 sql($node, 'INSERT INTO again VALUES (2)');
 wait_for($node, q{count(*) = 1 FROM pg_stat_activity WHERE backend_type = 'streamcdc maintenance' AND query LIKE 'looking%'}, 'versions are being removed');
 $node->stop('fast');
 $node->start;
 pass('the server stops meanwhile');
-set_point('vacuum-written', 'kill', 'crash');
+debug_point($node, 'vacuum-written', 'kill', 'crash');
 my $before = incarnation($node);
 sql($node, 'INSERT INTO again VALUES (3)');
 wait_for_restart($node, $before);
@@ -261,12 +253,12 @@ changes_fold_to_table($node, 'again');
 # a busy worker does not keep a database from being dropped
 start_extension($node, 'other');
 sql($node, q{CREATE TABLE t (id int PRIMARY KEY); SELECT stream_track('t', retention => '10 ms'); SELECT stream_sync()}, 'other');
-set_point('vacuum-written', 'wait', 'dropping');
+debug_point($node, 'vacuum-written', 'wait', 'dropping');
 sql($node, 'INSERT INTO t VALUES (1)', 'other');
 wait_for($node, q{count(*) = 1 FROM pg_stat_activity WHERE backend_type = 'streamcdc maintenance' AND datname = 'other' AND query LIKE 'looking%'}, 'versions are being removed in another database');
 sql($node, 'DROP DATABASE other');
 pass('which can be dropped');
-set_point();
+debug_point($node);
 
 $node->stop;
 done_testing();
