@@ -67,6 +67,9 @@ start() {
 
 		    INSERT INTO orders VALUES (5, 'Eve', 'new', 12.00);
 		    SELECT * FROM stream_changes('orders', starting_version => stream_latest_version('orders'));
+		    SELECT stream_start('orders_copy', 'orders', sink => 'orders_copy', sink_mode => 'apply');
+		    SELECT stream_process_all_available('orders_copy'); TABLE orders_copy;
+		    SELECT * FROM stream_queries;
 
 		make demo-stop
 		    stops the server and deletes it.

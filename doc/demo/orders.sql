@@ -7,6 +7,8 @@ CREATE EXTENSION streamcdc;
 CREATE TABLE orders (id int PRIMARY KEY, customer text NOT NULL, status text NOT NULL, amount numeric(10,2) NOT NULL);
 INSERT INTO orders VALUES (1, 'Ada', 'new', 20.00), (2, 'Ben', 'new', 35.50);
 SELECT stream_track('orders') \g (format=unaligned tuples_only=on)
+\echo '    (the rows that are there become version 0, what is committed after this is version 1, 2, ...)'
+SELECT stream_sync() \g (format=unaligned tuples_only=on)
 
 \echo
 \echo '=== 2. Ordinary clients change it; each transaction will be one version'

@@ -1,6 +1,6 @@
-# The first example of the README does what the README says.
+# The examples of the README do what the README says.
 #
-# Between the marks "example begin" and "example end" each block fenced as sql is
+# Between marks "example begin" and "example end" each block fenced as sql is
 # run, in order and in one database; where a block fenced as text follows, it is
 # what psql prints.
 use strict;
@@ -12,8 +12,8 @@ use Test::More;
 
 my $top = "$FindBin::RealBin/../..";
 my $readme = slurp_file("$top/README.md");
-my ($example) = $readme =~ /^<!-- example begin -->\n(.*?)^<!-- example end -->$/ms;
-BAIL_OUT('README.md has no marked example') unless defined $example;
+my $example = join '', $readme =~ /^<!-- example begin -->\n(.*?)^<!-- example end -->$/msg;
+BAIL_OUT('README.md has no marked example') if $example eq '';
 
 my @blocks;
 while ($example =~ /^```(\w+)\n(.*?)^```$/msg)
