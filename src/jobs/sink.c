@@ -289,7 +289,9 @@ scdc_sink_check(ScdcQuery *q, TupleDesc batch, bool create)
 			check_commands(q);
 			break;
 		case SCDC_SINK_BATCH_FUNCTION:
+			break;
 		case SCDC_SINK_FOREACH:
+			scdc_sink_function_check_rows(q, text, columns);
 			break;
 	}
 	sink = MemoryContextStrdup(cxt, q->sink);

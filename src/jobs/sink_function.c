@@ -228,6 +228,24 @@ row_call_sql(const char *function, Oid argtype, TupleDesc columns)
 	return s.data;
 }
 
+/* Calls a row function for each row of the query. */
+static char *
+rows_sql(const ScdcQuery *q, const char *text, Oid argtype, TupleDesc columns)
+{
+	return psprintf("SELECT %s FROM (%s\n) AS q", row_call_sql(q->sink, argtype, columns), text);
+}
+
+/* Do the columns fit the function's argument? */
+void
+scdc_sink_function_check_rows(const ScdcQuery *q, const char *text, TupleDesc columns)
+{
+	Oid			argtype;
+
+	(void) row_function(q->sink, &argtype);
+	if (SPI_prepare(rows_sql(q, text, argtype, columns), 0, NULL) == NULL)
+		elog(ERROR, "SPI_prepare failed: %s", SPI_result_code_string(SPI_result));
+}
+
 static void
 call_close(Oid close_function, const char *error)
 {
@@ -290,7 +308,7 @@ scdc_sink_function_write_rows(const ScdcQuery *q, const char *text, int64 batch_
 	Oid			open_types[2] = {INT8OID, INT8OID};
 	Oid			open_function = open_of(q, function);
 	Oid			close_function = close_of(q, function);
-	char	   *call = row_call_sql(q->sink, argtype, scdc_sink_query_columns(text));
+	char	   *sql = rows_sql(q, text, argtype, scdc_sink_query_columns(text));
 	bool		process = true;
 
 	check_function(q, function);
@@ -307,7 +325,7 @@ scdc_sink_function_write_rows(const ScdcQuery *q, const char *text, int64 batch_
 	}
 	if (process)
 	{
-		ErrorData  *e = scdc_attempt(call_for_rows, psprintf("SELECT %s FROM (%s\n) AS q", call, text));
+		ErrorData  *e = scdc_attempt(call_for_rows, sql);
 
 		/* close is told of an error before that goes on */
 		if (e)

@@ -33,6 +33,8 @@ extern int64 scdc_sink_table_write(const ScdcQuery *query, const char *text);
 extern bool scdc_sink_is_written(const ScdcQuery *query, int64 batch_id);
 extern void scdc_sink_note_written(const ScdcQuery *query, int64 batch_id);
 
+/* What the functions are themselves is checked by scdc_sink_resolve, and again when they are called. */
+extern void scdc_sink_function_check_rows(const ScdcQuery *query, const char *text, TupleDesc columns);
 extern void scdc_sink_function_write_batch(const ScdcQuery *query, const char *text, int64 batch_id);
 extern void scdc_sink_function_write_rows(const ScdcQuery *query, const char *text, int64 batch_id);
 
