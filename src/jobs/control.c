@@ -403,6 +403,16 @@ is_running(const ScdcQuery *q, const ScdcRun *run)
 	return slot != NULL;
 }
 
+/* What sink and columns have been until now, for a check by which the query is to go on. */
+static void
+take_former(ScdcQuery *now, const ScdcQuery *before)
+{
+	now->goes_on = true;
+	now->nformer = before->ncolumns;
+	now->former = before->columns;
+	now->partition_by = before->partition_by;
+}
+
 /* The query of that name goes on from where it was; what may change does. */
 static void
 resume_as(ScdcQuery *before, ScdcQuery *now)
@@ -468,6 +478,7 @@ scdc_control_start(ScdcQuery *q, ScdcStartOptions *start)
 			before = find_now(q->name, true);	/* its last batch may have added columns */
 		}
 		scdc_owner_begin(&scope, before->owner);
+		take_former(q, before);
 		check_query(q, true);
 		scdc_owner_end(&scope);
 		if (start_given)
@@ -509,6 +520,7 @@ scdc_control_resume(const char *name)
 		running_already(q);
 	scdc_job_check_role(q->owner);
 	scdc_owner_begin(&scope, q->owner);
+	take_former(q, q);
 	scdc_source_take_columns(q);
 	check_query(q, false);
 	scdc_owner_end(&scope);

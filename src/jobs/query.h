@@ -107,6 +107,11 @@ typedef struct ScdcQuery
 	char	  **keys;			/* names of the identity's columns */
 
 	ItemPointerData tid;
+
+	/* of a query that is started again or resumed; not stored */
+	bool		goes_on;
+	int			nformer;
+	ScdcQueryColumn *former;	/* the columns that it has known until now */
 } ScdcQuery;
 
 /* status of a run; on disk */

@@ -94,6 +94,17 @@ add_list(StringInfo s, const char *prefix, List *names)
 }
 
 static bool
+has_name(List *names, const char *name)
+{
+	ListCell   *lc;
+
+	foreach(lc, names)
+		if (strcmp(lfirst(lc), name) == 0)
+			return true;
+	return false;
+}
+
+static bool
 is_key(const ScdcQuery *q, const char *column)
 {
 	for (int i = 0; i < q->nkeys; i++)
@@ -254,6 +265,22 @@ check_rights(const ScdcQuery *q, Oid relid)
 	}
 }
 
+static const ScdcQueryColumn *
+column_called(const ScdcQueryColumn *columns, int n, const char *name)
+{
+	for (int i = 0; i < n; i++)
+		if (strcmp(columns[i].name, name) == 0)
+			return &columns[i];
+	return NULL;
+}
+
+/* Do the sink's columns hold those of a tracked table?  What another query makes of them nobody knows, and appended rows stay as they are. */
+static bool
+mirrors_columns(const ScdcQuery *q)
+{
+	return q->apply && q->query == NULL && q->stream_id != 0;
+}
+
 /*
  * The value that rows of the source have in a column added after they were
  * written, and that no event tells of; NULL: none.
@@ -261,18 +288,69 @@ check_rights(const ScdcQuery *q, Oid relid)
 static char *
 added_value(const ScdcQuery *q, const char *column)
 {
+	const ScdcQueryColumn *c = column_called(q->columns, q->ncolumns, column);
 	Snapshot	snapshot;
-	char	   *value = NULL;
+	char	   *value;
 
-	/* an appended row was without the column, and what another query makes of it nobody knows */
-	if (!q->apply || q->query || q->stream_id == 0)
+	if (!mirrors_columns(q) || c == NULL)
 		return NULL;
 	snapshot = RegisterSnapshot(GetLatestSnapshot());
-	for (int i = 0; i < q->ncolumns; i++)
-		if (strcmp(q->columns[i].name, column) == 0)
-			value = scdc_missing_read(q->stream_id, q->columns[i].attnum, snapshot);
+	value = scdc_missing_read(q->stream_id, c->attnum, snapshot);
 	UnregisterSnapshot(snapshot);
 	return value;
+}
+
+/* What a column of the source was called when the mirror's rows were written, if they have it under that name; NULL: they do not. */
+static const char *
+former_name(const ScdcQuery *q, const ScdcQueryColumn *c, TupleDesc sink)
+{
+	for (int i = 0; i < q->nformer; i++)
+		if (q->former[i].attnum == c->attnum)
+			return scdc_sink_find_column(sink, q->former[i].name) >= 0 ? q->former[i].name : NULL;
+	return NULL;
+}
+
+/* The same for one that the sink does not have yet, if the old name is free now. */
+static const char *
+renamed_from(const ScdcQuery *q, const char *column, TupleDesc sink)
+{
+	const ScdcQueryColumn *c = column_called(q->columns, q->ncolumns, column);
+	const char *former = mirrors_columns(q) && c ? former_name(q, c, sink) : NULL;
+
+	return former && column_called(q->columns, q->ncolumns, former) == NULL ? former : NULL;
+}
+
+/*
+ * A column whose name belonged to another one until now: that was dropped and
+ * added again, or renamed.  No event tells of what it holds in the rows that
+ * are there, a default or what it was called before.
+ */
+static void
+renew_columns(const ScdcQuery *q, Relation sink)
+{
+	TupleDesc	desc = RelationGetDescr(sink);
+	StringInfoData s;
+
+	if (!mirrors_columns(q))
+		return;
+	initStringInfo(&s);
+	for (int i = 0; i < q->nformer; i++)
+	{
+		const char *name = q->former[i].name;
+		const ScdcQueryColumn *c = column_called(q->columns, q->ncolumns, name);
+		int			at = scdc_sink_find_column(desc, name);
+		const char *former;
+		const char *value;
+
+		if (c == NULL || c->attnum == q->former[i].attnum || at < 0 || TupleDescAttr(desc, at)->attgenerated)
+			continue;
+		former = former_name(q, c, desc);
+		value = former ? NULL : added_value(q, name);
+		appendStringInfo(&s, "%s%s = %s", s.len > 0 ? ", " : "", quote_identifier(name),
+						 former ? quote_identifier(former) : value ? quote_literal_cstr(value) : "NULL");
+	}
+	if (s.len > 0)
+		run(psprintf("UPDATE %s SET %s", q->sink, s.data));
 }
 
 /* Nobody but its owner knows what a column of a view comes from. */
@@ -287,7 +365,7 @@ cannot_add_to_view(const ScdcQuery *q, const char *view, const char *column, boo
 					   quote_literal_cstr(q->name)));
 }
 
-/* Columns of the sink that the new ones of the query were missing in. */
+/* Gives the sink the columns of the query that it does not have. */
 static void
 merge_schema(const ScdcQuery *q, Oid relid, TupleDesc columns, bool create)
 {
@@ -300,12 +378,20 @@ merge_schema(const ScdcQuery *q, Oid relid, TupleDesc columns, bool create)
 	for (int i = 0; i < columns->natts; i++)
 	{
 		Form_pg_attribute att = TupleDescAttr(columns, i);
+		const char *former;
 		char	   *value;
 
 		if (scdc_sink_find_column(RelationGetDescr(rel), NameStr(att->attname)) >= 0 || is_metadata(NameStr(att->attname)))
 			continue;
 		if (rel->rd_rel->relkind == RELKIND_VIEW)
 			cannot_add_to_view(q, RelationGetRelationName(rel), NameStr(att->attname), create);
+		former = renamed_from(q, NameStr(att->attname), RelationGetDescr(rel));
+		if (former)
+		{
+			appendStringInfo(&s, "ALTER TABLE %s RENAME COLUMN %s TO %s;", name, quote_identifier(former),
+							 quote_identifier(NameStr(att->attname)));
+			continue;
+		}
 		value = added_value(q, NameStr(att->attname));
 		appendStringInfo(&s, "ALTER TABLE %s ADD COLUMN %s", name, column_sql(att));
 		if (value)
@@ -372,26 +458,49 @@ equal_is_identical(Oid type, Oid collation)
 	return OidIsValid(proc) && DatumGetBool(OidFunctionCall1Coll(proc, collation, ObjectIdGetDatum(intype)));
 }
 
+/* Are different values of one type different as those of the other?  Numbers and times may be rounded to fit, strings are not. */
+static bool
+is_lossless(Oid from, int32 from_typmod, Oid to, int32 to_typmod)
+{
+	TYPCATEGORY category = TypeCategory(to);
+
+	if (category == TYPCATEGORY_STRING)
+		return true;
+	if (from == to)
+		return to_typmod == -1 || to_typmod == from_typmod;
+	if (category == TYPCATEGORY_NUMERIC)
+		return to != FLOAT4OID && to != FLOAT8OID;	/* what has no fraction in the source */
+	return to_typmod == -1 && can_coerce_type(1, &from, &to, COERCION_IMPLICIT);
+}
+
 /*
  * Two rows of the source must be two in the sink, and one must be one: an
- * identity that differs from another, or not, by upper and lower case only,
- * would be lost or stay for ever.
+ * identity that differs from another, or not, by upper and lower case only, or
+ * by a fraction of a second, would be lost or stay for ever.
  */
 static void
 check_mirror_key(Form_pg_attribute source, Form_pg_attribute sink)
 {
-	bool		same = getBaseType(source->atttypid) == getBaseType(sink->atttypid) &&
-		source->attcollation == sink->attcollation;
+	int32		source_typmod = source->atttypmod;
+	int32		sink_typmod = sink->atttypmod;
+	Oid			source_type = getBaseTypeAndTypmod(source->atttypid, &source_typmod);
+	Oid			sink_type = getBaseTypeAndTypmod(sink->atttypid, &sink_typmod);
+	bool		same = source_type == sink_type && source->attcollation == sink->attcollation;
 	bool		source_identical = equal_is_identical(source->atttypid, source->attcollation);
 	bool		sink_identical = equal_is_identical(sink->atttypid, sink->attcollation);
+	bool		lossless = is_lossless(source_type, source_typmod, sink_type, sink_typmod);
 
-	if (same || (source_identical && (sink_identical || TypeCategory(sink->atttypid) != TYPCATEGORY_STRING)))
+	if (lossless &&
+		(same || (source_identical && (sink_identical || TypeCategory(sink->atttypid) != TYPCATEGORY_STRING))))
 		return;
 	ereport(ERROR,
 			(errcode(ERRCODE_DATATYPE_MISMATCH),
+			 lossless ?
 			 errmsg("column \"%s\" of the sink compares in another way than the row identity of the source",
-					NameStr(sink->attname)),
-			 errdetail("It has type %s, the source %s.", format_type_be(sink->atttypid), format_type_be(source->atttypid)),
+					NameStr(sink->attname)) :
+			 errmsg("column \"%s\" of the sink cannot tell all row identities of the source apart", NameStr(sink->attname)),
+			 errdetail("It has type %s, the source %s.", format_type_with_typemod(sink->atttypid, sink->atttypmod),
+					   format_type_with_typemod(source->atttypid, source->atttypmod)),
 			 errhint("sink_mode \"apply\" needs a column of the same type and collation.")));
 }
 
@@ -513,6 +622,9 @@ same_key_sql(const ScdcQuery *q, TupleDesc sink)
 		const char *key = quote_identifier(q->keys[i]);
 		const char *equal = equality_sql(att->atttypid);
 
+		/* the source may have another collation; which rows are equal is for the sink to say */
+		if (OidIsValid(att->attcollation))
+			equal = psprintf("COLLATE %s %s", generate_collation_name(att->attcollation), equal);
 		/* an index can serve the first form only */
 		appendStringInfoString(&s, i > 0 ? " AND " : "");
 		if (att->attnotnull)
@@ -559,16 +671,55 @@ typedef enum ScdcApplyWay
 {
 	SCDC_APPLY_UPSERT,			/* INSERT ... ON CONFLICT */
 	SCDC_APPLY_UPDATE,			/* UPDATE, then INSERT what is not there */
-	SCDC_APPLY_REPLACE			/* DELETE and INSERT in one command */
+	SCDC_APPLY_REPLACE			/* DELETE and INSERT in one command, then INSERT what is not there */
 } ScdcApplyWay;
+
+/* Columns of the sink that the query does not write, and that are not made of others. */
+static List *
+other_columns(List *columns, TupleDesc sink)
+{
+	List	   *result = NIL;
+
+	for (int i = 0; i < sink->natts; i++)
+	{
+		Form_pg_attribute att = TupleDescAttr(sink, i);
+
+		if (!att->attisdropped && !att->attgenerated && !has_name(columns, NameStr(att->attname)))
+			result = lappend(result, pstrdup(NameStr(att->attname)));
+	}
+	return result;
+}
+
+/*
+ * Replaces rows of the sink.  What is deleted is counted, and so is all gone
+ * before the first row is inserted.  Foreign keys are checked at the command's
+ * end, when the rows that are referred to are there again.
+ */
+static char *
+replace_sql(const ScdcQuery *q, const char *rows, const char *same, List *columns, TupleDesc sink)
+{
+	List	   *kept = other_columns(columns, sink);
+	List	   *all = list_concat_copy(columns, kept);
+	StringInfoData s;
+
+	initStringInfo(&s);
+	appendStringInfo(&s, "WITH \"-old\" AS (DELETE FROM %s AS s USING %s AS f WHERE NOT f.\"-gone\" AND %s RETURNING ",
+					 q->sink, rows, same);
+	add_list(&s, "f.", columns);
+	if (kept)
+		appendStringInfoString(&s, ", ");
+	add_list(&s, "s.", kept);
+	appendStringInfo(&s, ") INSERT INTO %s (", q->sink);
+	add_list(&s, "", all);
+	appendStringInfoString(&s, ") OVERRIDING SYSTEM VALUE SELECT ");
+	add_list(&s, "o.", all);
+	appendStringInfoString(&s, " FROM \"-old\" AS o WHERE (SELECT pg_catalog.count(*) FROM \"-old\") OPERATOR(pg_catalog.>) 0");
+	return s.data;
+}
 
 /*
  * Commands that make the sink equal the source: rows that are gone first, so
  * that what takes their place in another unique index of the sink finds room.
- *
- * SCDC_APPLY_REPLACE counts what it deletes, and so has deleted it all before
- * the first row is inserted.  Foreign keys are checked at the command's end,
- * when the rows that are referred to are there again.
  */
 static List *
 apply_sql(const ScdcQuery *q, const char *text, List *columns, TupleDesc sink, ScdcApplyWay way)
@@ -580,20 +731,18 @@ apply_sql(const ScdcQuery *q, const char *text, List *columns, TupleDesc sink, S
 	List	   *result;
 
 	result = list_make1(psprintf("DELETE FROM %s AS s USING %s AS f WHERE f.\"-gone\" AND %s", q->sink, rows, same));
-	initStringInfo(&s);
 	if (way == SCDC_APPLY_UPDATE && others)
 		result = lappend(result, psprintf("UPDATE %s AS s SET %s FROM %s AS f WHERE NOT f.\"-gone\" AND %s",
 										  q->sink, set_sql(others, "f"), rows, same));
 	if (way == SCDC_APPLY_REPLACE)
-		appendStringInfo(&s, "WITH \"-old\" AS (DELETE FROM %s AS s USING %s AS f WHERE %s RETURNING 1) ", q->sink, rows, same);
+		result = lappend(result, replace_sql(q, rows, same, columns, sink));
+	initStringInfo(&s);
 	appendStringInfo(&s, "INSERT INTO %s (", q->sink);
 	add_list(&s, "", columns);
 	appendStringInfoString(&s, ") OVERRIDING SYSTEM VALUE SELECT ");
 	add_list(&s, "f.", columns);
 	appendStringInfo(&s, " FROM %s AS f WHERE NOT f.\"-gone\"", rows);
-	if (way == SCDC_APPLY_REPLACE)
-		appendStringInfoString(&s, " AND (SELECT pg_catalog.count(*) FROM \"-old\") OPERATOR(pg_catalog.>=) 0");
-	if (way == SCDC_APPLY_UPDATE)
+	if (way != SCDC_APPLY_UPSERT)
 		appendStringInfo(&s, " AND NOT EXISTS (SELECT FROM %s AS s WHERE %s)", q->sink, same);
 	if (q->cluster_by)
 	{
@@ -638,6 +787,53 @@ can_be_arbiter(const ScdcQuery *q, Relation sink)
 	return result;
 }
 
+/*
+ * Can rows of the sink be deleted and inserted again, with nobody to notice?
+ * Not where a foreign key does something when a row is deleted, RESTRICT
+ * included; and what rules do, and what is behind views and on other servers,
+ * cannot be seen.
+ */
+static bool
+is_replaceable(Relation sink)
+{
+	ListCell   *lc;
+
+	foreach(lc, find_all_inheritors(RelationGetRelid(sink), AccessShareLock, NULL))
+	{
+		Relation	rel = relation_open(lfirst_oid(lc), AccessShareLock);
+		bool		ok = (rel->rd_rel->relkind == RELKIND_RELATION || rel->rd_rel->relkind == RELKIND_PARTITIONED_TABLE) &&
+			rel->rd_rules == NULL;
+
+		for (int i = 0; rel->trigdesc && i < rel->trigdesc->numtriggers && ok; i++)
+		{
+			Trigger    *trigger = &rel->trigdesc->triggers[i];
+
+			ok = RI_FKey_trigger_type(trigger->tgfoid) != RI_TRIGGER_PK || !(trigger->tgtype & TRIGGER_TYPE_DELETE) ||
+				trigger->tgfoid == F_RI_FKEY_NOACTION_DEL;
+		}
+		relation_close(rel, NoLock);
+		if (!ok)
+			return false;
+	}
+	return true;
+}
+
+/* Has the sink a column that can be inserted, but not be updated (GENERATED ALWAYS AS IDENTITY)? */
+static bool
+is_insert_only(const ScdcQuery *q, List *columns, TupleDesc sink)
+{
+	ListCell   *lc;
+
+	foreach(lc, updated_columns(q, columns, sink))
+	{
+		int			at = scdc_sink_find_column(sink, lfirst(lc));
+
+		if (at >= 0 && TupleDescAttr(sink, at)->attidentity == ATTRIBUTE_IDENTITY_ALWAYS)
+			return true;
+	}
+	return false;
+}
+
 /* What writes a batch into the sink; the sink is open. */
 static List *
 sink_sql(const ScdcQuery *q, const char *text, TupleDesc columns, Relation sink, bool replace)
@@ -650,6 +846,7 @@ sink_sql(const ScdcQuery *q, const char *text, TupleDesc columns, Relation sink,
 				 errmsg("the query has no column that can be written into sink \"%s\"", RelationGetRelationName(sink))));
 	if (!q->apply)
 		return list_make1(append_sql(q, text, written));
+	replace |= is_insert_only(q, written, RelationGetDescr(sink)) && is_replaceable(sink);
 	return apply_sql(q, text, written, RelationGetDescr(sink), replace ? SCDC_APPLY_REPLACE :
 					 can_be_arbiter(q, sink) ? SCDC_APPLY_UPSERT : SCDC_APPLY_UPDATE);
 }
@@ -851,7 +1048,7 @@ scdc_sink_table_check(ScdcQuery *q, const char *text, TupleDesc columns, bool cr
 		create_sink(q, rv, columns);
 		relid = RangeVarGetRelid(rv, AccessShareLock, false);
 	}
-	else if (create && q->partition_by)
+	else if (create && q->partition_by && !q->goes_on)
 	{
 		ereport(NOTICE,
 				(errmsg("sink \"%s\" exists, \"partition_by\" is ignored", get_rel_name(relid))));
@@ -875,6 +1072,7 @@ scdc_sink_table_check(ScdcQuery *q, const char *text, TupleDesc columns, bool cr
 	sink = relation_open(relid, AccessShareLock);
 	if (q->apply)
 		check_mirror(q, columns, sink);
+	renew_columns(q, sink);
 	foreach(lc, sink_sql(q, text, columns, sink, false))
 		targets = list_concat_unique_oid(targets, check_command(q, lfirst(lc)));
 	relation_close(sink, NoLock);
@@ -1063,35 +1261,6 @@ run_all(List *commands)
 		rows += SPI_processed;
 	}
 	return rows;
-}
-
-/*
- * Can rows of the sink be deleted and inserted again, with nobody to notice?
- * Not where a foreign key does something when a row is deleted, RESTRICT
- * included; and what is behind views and on other servers cannot be seen.
- */
-static bool
-is_replaceable(Relation sink)
-{
-	ListCell   *lc;
-
-	foreach(lc, find_all_inheritors(RelationGetRelid(sink), AccessShareLock, NULL))
-	{
-		Relation	rel = relation_open(lfirst_oid(lc), AccessShareLock);
-		bool		ok = rel->rd_rel->relkind == RELKIND_RELATION || rel->rd_rel->relkind == RELKIND_PARTITIONED_TABLE;
-
-		for (int i = 0; rel->trigdesc && i < rel->trigdesc->numtriggers && ok; i++)
-		{
-			Trigger    *trigger = &rel->trigdesc->triggers[i];
-
-			ok = RI_FKey_trigger_type(trigger->tgfoid) != RI_TRIGGER_PK || !(trigger->tgtype & TRIGGER_TYPE_DELETE) ||
-				trigger->tgfoid == F_RI_FKEY_NOACTION_DEL;
-		}
-		relation_close(rel, NoLock);
-		if (!ok)
-			return false;
-	}
-	return true;
 }
 
 typedef struct MirrorWrite
