@@ -29,6 +29,7 @@
 #include "parser/parsetree.h"
 #include "partitioning/partbounds.h"
 #include "partitioning/partdesc.h"
+#include "rewrite/rewriteHandler.h"
 #include "tcop/tcopprot.h"
 #include "utils/acl.h"
 #include "utils/builtins.h"
@@ -215,6 +216,15 @@ create_sink(ScdcQuery *q, RangeVar *rv, TupleDesc columns)
 	}
 }
 
+/* Does a foreign table take rows, and let them be changed if it is to be a mirror? */
+static bool
+can_be_written(Oid relid, bool apply)
+{
+	int			needed = (1 << CMD_INSERT) | (apply ? (1 << CMD_UPDATE) | (1 << CMD_DELETE) : 0);
+
+	return (relation_is_updatable(relid, NIL, false, NULL) & needed) == needed;
+}
+
 static void
 check_sink_kind(const ScdcQuery *q, Oid relid)
 {
@@ -237,6 +247,11 @@ check_sink_kind(const ScdcQuery *q, Oid relid)
 		ereport(ERROR,
 				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
 				 errmsg("temporary table \"%s\" cannot be a sink", name)));
+	if (relkind == RELKIND_FOREIGN_TABLE && !can_be_written(relid, q->apply))
+		ereport(ERROR,
+				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+				 errmsg("foreign table \"%s\" cannot be a sink", name),
+				 errdetail(q->apply ? "It does not allow inserts, updates and deletes." : "It does not allow inserts.")));
 }
 
 static void
@@ -921,6 +936,79 @@ destinations(const ScdcQuery *q, Oid relid)
 }
 
 /* ---------------------------------------------------------------------
+ * progress on another server
+ * ---------------------------------------------------------------------
+ */
+
+/* Types of $1 and $2 in what follows: the query's id as text, and the number of a batch. */
+static Oid progress_types[] = {TEXTOID, INT8OID};
+
+static char *
+is_written_sql(const ScdcQuery *q)
+{
+	return psprintf("SELECT FROM %s WHERE query_id::pg_catalog.text OPERATOR(pg_catalog.=) $1 AND batch_id OPERATOR(pg_catalog.>=) $2",
+					q->progress_table);
+}
+
+/* $1 as a value of the progress table's column. */
+static const char *
+query_id_sql(const ScdcQuery *q)
+{
+	Oid			relid = RangeVarGetRelid(makeRangeVarFromNameList(textToQualifiedNameList(cstring_to_text(q->progress_table))),
+										 AccessShareLock, false);
+
+	return get_atttype(relid, get_attnum(relid, "query_id")) == UUIDOID ? "$1::pg_catalog.uuid" : "$1";
+}
+
+/* Forgets the batches before, so that there is one row for each query, and notes this one. */
+static List *
+note_written_sql(const ScdcQuery *q)
+{
+	const char *id = query_id_sql(q);
+
+	return list_make2(psprintf("DELETE FROM %s WHERE query_id OPERATOR(pg_catalog.=) %s AND batch_id OPERATOR(pg_catalog.<) $2",
+							   q->progress_table, id),
+					  psprintf("INSERT INTO %s (query_id, batch_id) VALUES (%s, $2)", q->progress_table, id));
+}
+
+static void
+run_progress(const ScdcQuery *q, const char *sql, int64 batch_id)
+{
+	Datum		values[] = {CStringGetTextDatum(scdc_uuid_text(&q->query_id)), Int64GetDatum(batch_id)};
+	int			result = SPI_execute_with_args(sql, lengthof(values), progress_types, values, NULL, false, 0);
+
+	if (result < 0)
+		elog(ERROR, "SPI_execute_with_args failed: %s", SPI_result_code_string(result));
+}
+
+bool
+scdc_sink_is_written(const ScdcQuery *q, int64 batch_id)
+{
+	run_progress(q, is_written_sql(q), batch_id);
+	return SPI_processed > 0;
+}
+
+void
+scdc_sink_note_written(const ScdcQuery *q, int64 batch_id)
+{
+	ListCell   *lc;
+
+	foreach(lc, note_written_sql(q))
+		run_progress(q, lfirst(lc), batch_id);
+}
+
+/* Can it be written into as that will be done? */
+static void
+check_progress_sql(const ScdcQuery *q)
+{
+	ListCell   *lc;
+
+	foreach(lc, lcons(is_written_sql(q), note_written_sql(q)))
+		if (SPI_prepare(lfirst(lc), lengthof(progress_types), progress_types) == NULL)
+			elog(ERROR, "SPI_prepare failed: %s", SPI_result_code_string(SPI_result));
+}
+
+/* ---------------------------------------------------------------------
  * checking
  * ---------------------------------------------------------------------
  */
@@ -1023,6 +1111,7 @@ check_progress_table(const ScdcQuery *q, Oid sink)
 	check_right(relid, ACL_INSERT);
 	check_right(relid, ACL_SELECT);
 	check_right(relid, ACL_DELETE);
+	check_progress_sql(q);
 }
 
 List *
@@ -1217,36 +1306,6 @@ make_partitions(const ScdcQuery *q, const char *text, Oid sink)
 	}
 	AtEOXact_GUC(true, nestlevel);
 	SPI_freetuptable(table);
-}
-
-/* Was this batch written to the other server before, and only our side of it lost? */
-bool
-scdc_sink_is_written(const ScdcQuery *q, int64 batch_id)
-{
-	Oid			types[2] = {TEXTOID, INT8OID};
-	Datum		values[2] = {CStringGetTextDatum(scdc_uuid_text(&q->query_id)), Int64GetDatum(batch_id)};
-
-	if (SPI_execute_with_args(psprintf("SELECT FROM %s WHERE query_id::pg_catalog.text OPERATOR(pg_catalog.=) $1 AND batch_id OPERATOR(pg_catalog.>=) $2",
-									   q->progress_table), 2, types, values, NULL, false, 1) != SPI_OK_SELECT)
-		elog(ERROR, "unexpected result of a query");
-	return SPI_processed > 0;
-}
-
-void
-scdc_sink_note_written(const ScdcQuery *q, int64 batch_id)
-{
-	Oid			types[2] = {TEXTOID, INT8OID};
-	Datum		values[2] = {CStringGetTextDatum(scdc_uuid_text(&q->query_id)), Int64GetDatum(batch_id)};
-	const char *id = "$1::pg_catalog.uuid";
-	Oid			relid = RangeVarGetRelid(makeRangeVarFromNameList(textToQualifiedNameList(cstring_to_text(q->progress_table))),
-										 AccessShareLock, false);
-
-	if (get_atttype(relid, get_attnum(relid, "query_id")) != UUIDOID)
-		id = "$1";
-	(void) SPI_execute_with_args(psprintf("INSERT INTO %s (query_id, batch_id) VALUES (%s, $2)", q->progress_table, id),
-								 2, types, values, NULL, false, 0);
-	(void) SPI_execute_with_args(psprintf("DELETE FROM %s WHERE query_id OPERATOR(pg_catalog.=) %s AND batch_id OPERATOR(pg_catalog.<) $2",
-										  q->progress_table, id), 2, types, values, NULL, false, 0);
 }
 
 static int64

@@ -25,7 +25,7 @@ start_extension($node);
 $remote->safe_psql('postgres', <<'SQL');
 CREATE TABLE acc_raw (id int, v int, _change_type text, _commit_version bigint, _commit_timestamp timestamptz);
 CREATE TABLE acc_mirror (id int PRIMARY KEY, v int);
-CREATE TABLE done (query_id uuid, batch_id bigint);
+CREATE TABLE done (query_id uuid PRIMARY KEY, batch_id bigint);
 CREATE TABLE plain (id int);
 SQL
 my ($host, $port) = ($remote->host, $remote->port);
@@ -40,6 +40,8 @@ CREATE FOREIGN TABLE acc_mirror (id int NOT NULL, v int) SERVER other;
 CREATE FOREIGN TABLE done (query_id uuid, batch_id bigint) SERVER other;
 CREATE FOREIGN TABLE done_elsewhere (query_id uuid, batch_id bigint) SERVER third OPTIONS (table_name 'done');
 CREATE FOREIGN TABLE plain (id int) SERVER other;
+CREATE FOREIGN TABLE done_mistyped (query_id int, batch_id bigint) SERVER other OPTIONS (table_name 'done');
+CREATE FOREIGN TABLE read_only (id int) SERVER other OPTIONS (table_name 'plain', updatable 'false');
 CREATE VIEW acc_view AS SELECT * FROM acc_raw;
 CREATE VIEW acc_view_of_view AS SELECT _change_type, v, id, _commit_version, _commit_timestamp FROM acc_view;
 CREATE TABLE acc_ruled (LIKE acc_raw);
@@ -70,6 +72,9 @@ fails_with($node, start('nothing'), '42P01', qr/relation "nothing" does not exis
 fails_with($node, start('done_here'), '42809', qr/"done_here" is not a foreign table on the server of the sink/, 'a progress table in this database');
 fails_with($node, start('done_elsewhere'), '42809', qr/"done_elsewhere" is not a foreign table on the server of the sink/, 'or on another server');
 fails_with($node, start('plain'), '42703', qr/needs the columns "query_id" and "batch_id"/, 'or with other columns');
+fails_with($node, start('done_mistyped'), '42883', qr/operator does not exist: integer pg_catalog.= text/, 'or with columns of other types');
+fails_with($node, "SELECT stream_start('x', 'acc', sink => 'read_only', query => 'SELECT id FROM batch')", '0A000', qr/foreign table "read_only" cannot be a sink.*It does not allow inserts/s,
+	'a foreign table that cannot be written into');
 fails_with($node, start('done; DROP TABLE acc'), '42602', qr/invalid name syntax/, 'or with a name that is none');
 # whatever it is through which rows get to the other server
 for my $sink (qw(acc_raw acc_view acc_view_of_view acc_ruled acc_parted acc_part acc_parted_view))
