@@ -1129,10 +1129,12 @@ scdc_sink_table_check(ScdcQuery *q, const char *text, TupleDesc columns, bool cr
 		check_mirror_query(q, columns);
 	if (!OidIsValid(relid))
 	{
-		if (!create)
+		/* a mirror that is made again would not have the rows of batches that were done */
+		if (!create || (q->apply && q->goes_on))
 			ereport(ERROR,
 					(errcode(ERRCODE_UNDEFINED_TABLE),
 					 errmsg("sink \"%s\" does not exist", q->sink),
+					 q->apply ? errhint("A mirror begins with all rows: drop the query with stream_drop, and start it anew.") :
 					 errhint("Make it again, or drop the query with stream_drop.")));
 		create_sink(q, rv, columns);
 		relid = RangeVarGetRelid(rv, AccessShareLock, false);

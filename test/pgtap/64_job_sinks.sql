@@ -140,6 +140,18 @@ SELECT pg_temp.done('p64 moved') \g /dev/null
 SELECT results_eq('SELECT id, a, b, c, f FROM p64_moved_mirror ORDER BY id', 'SELECT id, a, b, c, f FROM p64_moved ORDER BY id', 'goes on when it has it');
 
 /*
+ * A mirror that is gone: what was written into it is not written again
+ */
+DROP TABLE p64_moved_mirror;
+INSERT INTO p64_moved (id) VALUES (5);
+SELECT throws_ok($$SELECT stream_await_termination('p64 moved', '60 s')$$, '42P01', 'query "p64 moved" has failed: sink "public.p64_moved_mirror" does not exist', 'the query stops');
+SELECT is(pg_temp.error_of($$SELECT stream_start('p64 moved', 'p64_moved', sink => 'p64_moved_mirror', sink_mode => 'apply')$$), '42P01 / sink "public.p64_moved_mirror" does not exist', 'and does not go on with part of the rows');
+SELECT stream_drop('p64 moved');
+SELECT stream_start('p64 moved', 'p64_moved', sink => 'p64_moved_mirror', sink_mode => 'apply') \g /dev/null
+SELECT pg_temp.done('p64 moved') \g /dev/null
+SELECT results_eq('SELECT id, a, b, c, f FROM p64_moved_mirror ORDER BY id', 'SELECT id, a, b, c, f FROM p64_moved ORDER BY id', 'a new one has them all');
+
+/*
  * foreach: the row type has to fit when the query is started
  */
 CREATE TYPE p64_point AS (id point);
