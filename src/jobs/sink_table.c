@@ -336,32 +336,32 @@ renamed_from(const ScdcQuery *q, const char *column, TupleDesc sink)
 }
 
 /*
- * A column whose name belonged to another one until now: that was dropped and
- * added again, or renamed.  No event tells of what it holds in the rows that
- * are there, a default or what it was called before.
+ * What columns hold in the rows that are there, and no event tells of: columns
+ * that were added to the sink now, and those whose name belonged to another
+ * one until now.  That was dropped and added again, or renamed.
  */
 static void
-renew_columns(const ScdcQuery *q, Relation sink)
+renew_columns(const ScdcQuery *q, Relation sink, List *added)
 {
 	TupleDesc	desc = RelationGetDescr(sink);
 	StringInfoData s;
 
-	if (!mirrors_columns(q))
+	if (q->nformer == 0 || !mirrors_columns(q))
 		return;
 	initStringInfo(&s);
-	for (int i = 0; i < q->nformer; i++)
+	for (int i = 0; i < q->ncolumns; i++)
 	{
-		const char *name = q->former[i].name;
-		const ScdcQueryColumn *c = column_called(q->columns, q->ncolumns, name);
-		int			at = scdc_sink_find_column(desc, name);
-		const char *former;
+		const ScdcQueryColumn *c = &q->columns[i];
+		const ScdcQueryColumn *before = column_called(q->former, q->nformer, c->name);
+		int			at = scdc_sink_find_column(desc, c->name);
+		const char *former = former_name(q, c, desc);
 		const char *value;
 
-		if (c == NULL || c->attnum == q->former[i].attnum || at < 0 || TupleDescAttr(desc, at)->attgenerated)
+		if (at < 0 || TupleDescAttr(desc, at)->attgenerated || (before && before->attnum == c->attnum) ||
+			(before == NULL && (former == NULL || !has_name(added, c->name))))
 			continue;
-		former = former_name(q, c, desc);
-		value = former ? NULL : added_value(q, name);
-		appendStringInfo(&s, "%s%s = %s", s.len > 0 ? ", " : "", quote_identifier(name),
+		value = former ? NULL : added_value(q, c->name);
+		appendStringInfo(&s, "%s%s = %s", s.len > 0 ? ", " : "", quote_identifier(c->name),
 						 former ? quote_identifier(former) : value ? quote_literal_cstr(value) : "NULL");
 	}
 	if (s.len > 0)
@@ -380,14 +380,15 @@ cannot_add_to_view(const ScdcQuery *q, const char *view, const char *column, boo
 					   quote_literal_cstr(q->name)));
 }
 
-/* Gives the sink the columns of the query that it does not have. */
-static void
+/* Gives the sink the columns of the query that it does not have; returns the names of those that are new. */
+static List *
 merge_schema(const ScdcQuery *q, Oid relid, TupleDesc columns, bool create)
 {
 	Relation	rel = relation_open(relid, AccessShareLock);
 	char	   *name = quote_qualified_identifier(get_namespace_name(RelationGetNamespace(rel)),
 												  RelationGetRelationName(rel));
 	StringInfoData s;
+	List	   *added = NIL;
 
 	initStringInfo(&s);
 	for (int i = 0; i < columns->natts; i++)
@@ -413,10 +414,12 @@ merge_schema(const ScdcQuery *q, Oid relid, TupleDesc columns, bool create)
 			appendStringInfo(&s, " DEFAULT %s; ALTER TABLE %s ALTER COLUMN %s DROP DEFAULT", quote_literal_cstr(value),
 							 name, quote_identifier(NameStr(att->attname)));
 		appendStringInfoChar(&s, ';');
+		added = lappend(added, pstrdup(NameStr(att->attname)));
 	}
 	relation_close(rel, NoLock);
 	if (s.len > 0)
 		run(s.data);
+	return added;
 }
 
 /* What is written: names of the query's columns that go into the sink. */
@@ -1121,6 +1124,7 @@ scdc_sink_table_check(ScdcQuery *q, const char *text, TupleDesc columns, bool cr
 	Oid			relid = RangeVarGetRelid(rv, AccessShareLock, true);
 	Relation	sink;
 	List	   *targets;
+	List	   *added = NIL;
 	ListCell   *lc;
 
 	check_columns_exist(q->partition_by, columns, "partition_by");
@@ -1158,12 +1162,12 @@ scdc_sink_table_check(ScdcQuery *q, const char *text, TupleDesc columns, bool cr
 				(errmsg("sink \"%s\" is unlogged", get_rel_name(relid)),
 				 errdetail("Rows that it loses in a crash are not written again.")));
 	if (q->merge_schema)
-		merge_schema(q, relid, columns, create);
+		added = merge_schema(q, relid, columns, create);
 
 	sink = relation_open(relid, AccessShareLock);
 	if (q->apply)
 		check_mirror(q, columns, sink);
-	renew_columns(q, sink);
+	renew_columns(q, sink, added);
 	foreach(lc, sink_sql(q, text, columns, sink, false))
 		targets = list_concat_unique_oid(targets, check_command(q, lfirst(lc)));
 	relation_close(sink, NoLock);
@@ -1354,6 +1358,8 @@ write_mirror(const ScdcQuery *q, const char *text, TupleDesc columns, Relation s
 
 	if (e == NULL)
 		return w.rows;
+	if (e->sqlerrcode == ERRCODE_FOREIGN_KEY_VIOLATION && e->hint == NULL)
+		e->hint = pstrdup("If rows of the sink refer to each other, the constraint has to be DEFERRABLE INITIALLY DEFERRED.");
 	if (e->sqlerrcode != ERRCODE_UNIQUE_VIOLATION && e->sqlerrcode != ERRCODE_EXCLUSION_VIOLATION)
 		ReThrowError(e);
 	if (!is_replaceable(sink))

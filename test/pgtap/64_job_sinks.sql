@@ -56,6 +56,25 @@ SELECT ok(stream_exception('p64 ruled') ~ 'HINT:  If rows exchange values, the c
 SELECT is_empty('TABLE p64_seen', 'rules see nothing of it');
 SELECT stream_drop('p64 ruled');
 
+-- rows that refer to each other are deleted and inserted by commands of their own
+CREATE TABLE p64_tree (id int PRIMARY KEY, parent int, name text);
+SELECT stream_track('p64_tree');
+CREATE TABLE p64_tree_mirror (id int PRIMARY KEY, parent int CONSTRAINT p64_parent REFERENCES p64_tree_mirror, name text);
+SELECT stream_start('p64 tree', 'p64_tree', sink => 'p64_tree_mirror', sink_mode => 'apply') \g /dev/null
+INSERT INTO p64_tree VALUES (1, NULL, 'a'), (2, 1, 'b');
+SELECT pg_temp.done('p64 tree') \g /dev/null
+BEGIN;
+INSERT INTO p64_tree VALUES (3, NULL, 'c');
+UPDATE p64_tree SET parent = 3 WHERE id = 2;
+DELETE FROM p64_tree WHERE id = 1;
+COMMIT;
+SELECT throws_ok($$SELECT stream_await_termination('p64 tree', '60 s')$$, '23503', NULL, 'a row goes to which another one refers still');
+SELECT ok(stream_exception('p64 tree') ~ 'HINT:  If rows of the sink refer to each other, the constraint has to be DEFERRABLE INITIALLY DEFERRED', 'what to do');
+ALTER TABLE p64_tree_mirror ALTER CONSTRAINT p64_parent DEFERRABLE INITIALLY DEFERRED;
+SELECT stream_resume('p64 tree') \g /dev/null
+SELECT pg_temp.done('p64 tree') \g /dev/null
+SELECT results_eq('TABLE p64_tree_mirror ORDER BY id', 'TABLE p64_tree ORDER BY id', 'and then it goes on');
+
 -- a column that can be inserted, and not updated
 CREATE TABLE p64_numbered (id int PRIMARY KEY, seat int GENERATED ALWAYS AS IDENTITY, name text);
 SELECT stream_start('p64 numbered', 'p64_seats', sink => 'p64_numbered', sink_mode => 'apply') \g /dev/null
@@ -106,8 +125,8 @@ SELECT stream_stop(query_name) FROM stream_queries WHERE status = 'running' \g /
 /*
  * Columns of the source that come to mean something else, in rows that no event tells of
  */
-CREATE TABLE p64_moved (id int PRIMARY KEY, a text, b text, c int, d int);
-INSERT INTO p64_moved VALUES (1, 'a1', 'b1', 1, 1), (2, 'a2', 'b2', 2, 2);
+CREATE TABLE p64_moved (id int PRIMARY KEY, a text, b text, c int, d int, e int);
+INSERT INTO p64_moved VALUES (1, 'a1', 'b1', 1, 1, 1), (2, 'a2', 'b2', 2, 2, 2);
 SELECT stream_track('p64_moved');
 SELECT stream_start('p64 moved', 'p64_moved', sink => 'p64_moved_mirror', sink_mode => 'apply', options => '{"mergeSchema": true}') \g /dev/null
 SELECT stream_start('p64 moved append', 'p64_moved', sink => 'p64_moved_append', options => '{"mergeSchema": true}') \g /dev/null
@@ -117,27 +136,29 @@ ALTER TABLE p64_moved RENAME b TO a;
 ALTER TABLE p64_moved RENAME "new a" TO b;				-- a and b have exchanged their names
 ALTER TABLE p64_moved DROP COLUMN c;
 ALTER TABLE p64_moved ADD COLUMN c int DEFAULT 42;		-- another column of that name
-ALTER TABLE p64_moved RENAME d TO e;
+ALTER TABLE p64_moved RENAME d TO g;
+ALTER TABLE p64_moved ADD COLUMN d int DEFAULT 7;		-- the name of one that has another now
+ALTER TABLE p64_moved RENAME e TO f;
 INSERT INTO p64_moved (id, a) VALUES (3, 'a3');
 SELECT throws_like(format('SELECT stream_await_termination(%L, ''60 s'')', q), '%columns of source table "p64_moved" have changed%', q) FROM unnest('{p64 moved,p64 moved append}'::text[]) AS q;
 SELECT stream_resume(q) FROM unnest('{p64 moved,p64 moved append}'::text[]) AS q \g /dev/null
 SELECT pg_temp.done('p64 moved', 'p64 moved append') \g /dev/null
-SELECT results_eq('SELECT id, a, b, c, e FROM p64_moved_mirror ORDER BY id', 'SELECT id, a, b, c, e FROM p64_moved ORDER BY id', 'a mirror follows what has become of columns');
-SELECT hasnt_column('p64_moved_mirror', 'd', 'what was renamed is not there twice');
-SELECT results_eq('SELECT id, a, b, c, d, e FROM p64_moved_append ORDER BY id', $$VALUES (1, 'a1', 'b1', 1, 1, NULL::int), (2, 'a2', 'b2', 2, 2, NULL), (3, 'a3', NULL, 42, NULL, NULL)$$, 'appended rows stay what they were');
+SELECT results_eq('SELECT id, a, b, c, d, f, g FROM p64_moved_mirror ORDER BY id', 'SELECT id, a, b, c, d, f, g FROM p64_moved ORDER BY id', 'a mirror follows what has become of columns');
+SELECT hasnt_column('p64_moved_mirror', 'e', 'what was renamed is not there twice');
+SELECT results_eq('SELECT id, a, b, c, d, e, f, g FROM p64_moved_append ORDER BY id', $$VALUES (1, 'a1', 'b1', 1, 1, 1, NULL::int, NULL::int), (2, 'a2', 'b2', 2, 2, 2, NULL, NULL), (3, 'a3', NULL, 42, 7, NULL, NULL, NULL)$$, 'appended rows stay what they were');
 -- without mergeSchema it is for the sink's owner to rename it; what has no default is NULL
 SELECT stream_stop('p64 moved');
 SELECT stream_start('p64 moved', 'p64_moved', sink => 'p64_moved_mirror', sink_mode => 'apply') \g /dev/null
-ALTER TABLE p64_moved RENAME e TO f;
+ALTER TABLE p64_moved RENAME f TO h;
 ALTER TABLE p64_moved DROP COLUMN c;
 ALTER TABLE p64_moved ADD COLUMN c int;
 INSERT INTO p64_moved (id, c) VALUES (4, 4);
 SELECT throws_like('SELECT stream_await_termination(''p64 moved'', ''60 s'')', '%columns of source table "p64_moved" have changed%', 'it stops again');
-SELECT is(pg_temp.error_of($$SELECT stream_resume('p64 moved')$$), '42703 / column "f" of relation "p64_moved_mirror" does not exist', 'a sink that does not have the column');
-ALTER TABLE p64_moved_mirror RENAME e TO f;
+SELECT is(pg_temp.error_of($$SELECT stream_resume('p64 moved')$$), '42703 / column "h" of relation "p64_moved_mirror" does not exist', 'a sink that does not have the column');
+ALTER TABLE p64_moved_mirror RENAME f TO h;
 SELECT stream_resume('p64 moved') \g /dev/null
 SELECT pg_temp.done('p64 moved') \g /dev/null
-SELECT results_eq('SELECT id, a, b, c, f FROM p64_moved_mirror ORDER BY id', 'SELECT id, a, b, c, f FROM p64_moved ORDER BY id', 'goes on when it has it');
+SELECT results_eq('SELECT id, a, b, c, d, g, h FROM p64_moved_mirror ORDER BY id', 'SELECT id, a, b, c, d, g, h FROM p64_moved ORDER BY id', 'goes on when it has it');
 
 /*
  * A mirror that is gone: what was written into it is not written again
@@ -149,7 +170,7 @@ SELECT is(pg_temp.error_of($$SELECT stream_start('p64 moved', 'p64_moved', sink 
 SELECT stream_drop('p64 moved');
 SELECT stream_start('p64 moved', 'p64_moved', sink => 'p64_moved_mirror', sink_mode => 'apply') \g /dev/null
 SELECT pg_temp.done('p64 moved') \g /dev/null
-SELECT results_eq('SELECT id, a, b, c, f FROM p64_moved_mirror ORDER BY id', 'SELECT id, a, b, c, f FROM p64_moved ORDER BY id', 'a new one has them all');
+SELECT results_eq('SELECT id, a, b, c, d, g, h FROM p64_moved_mirror ORDER BY id', 'SELECT id, a, b, c, d, g, h FROM p64_moved ORDER BY id', 'a new one has them all');
 
 /*
  * foreach: the row type has to fit when the query is started
