@@ -30,6 +30,7 @@
 #include "storage/procarray.h"
 #include "utils/builtins.h"
 #include "utils/fmgroids.h"
+#include "utils/guc.h"
 #include "utils/lsyscache.h"
 #include "utils/memutils.h"
 #include "utils/rel.h"
@@ -53,6 +54,8 @@ PGDLLEXPORT void scdc_baseline_main(Datum arg);
 StaticAssertDecl(sizeof(ScdcBaselineTask) <= BGW_EXTRALEN, "baseline task fits into bgw_extra");
 
 #define IMPORT_TIMEOUT	30000	/* ms that capture waits for the worker to take over the snapshot */
+#define BACKOFF_MAX		5000	/* ms */
+#define LOCK_WAIT		"1s"	/* for a table that somebody holds; then others get their turn */
 
 /* ---- the capture worker's part ---- */
 
@@ -82,7 +85,7 @@ scdc_baseline_delay(void)
 static void
 back_off(void)
 {
-	retry_at = scdc_clock_ms() + Min(60000, 10 << Min(failures, 13));
+	retry_at = scdc_clock_ms() + Min(BACKOFF_MAX, 10 << Min(failures, 13));
 	failures++;
 }
 
@@ -703,6 +706,23 @@ close_relations(Relation root, List *members, List *relations)
 	relation_close(root, AccessShareLock);
 }
 
+/*
+ * Opens a table and what is to be copied of it; false if there is nothing, or
+ * not by S.  It waits for locks for a moment only, and then raises 55P03.
+ */
+static bool
+open_to_copy(const ScdcStream *stream, Snapshot s, Relation *root, List **members, List **relations)
+{
+	int			nestlevel = NewGUCNestLevel();
+	bool		ok;
+
+	(void) set_config_option("lock_timeout", LOCK_WAIT, PGC_SUSET, PGC_S_SESSION, GUC_ACTION_SAVE, true, 0, false);
+	*root = try_relation_open(stream->relid, AccessShareLock);
+	ok = *root && relations_to_copy(*root, stream, s, members, relations);
+	AtEOXact_GUC(true, nestlevel);
+	return ok;
+}
+
 /* Copies one table, unless there is nothing (any more) to copy; then a later attempt will see. */
 static void
 copy_table(ScdcBaseline *b, Snapshot s)
@@ -725,12 +745,10 @@ copy_table(ScdcBaseline *b, Snapshot s)
 	LWLockAcquire(scdc_shared->lock, LW_EXCLUSIVE);
 	my_entry->baseline_stream = stream->stream_id;
 	LWLockRelease(scdc_shared->lock);
-	root = try_relation_open(stream->relid, AccessShareLock);
-	if (root == NULL)
-		return;
-	if (!relations_to_copy(root, stream, s, &members, &relations))
+	if (!open_to_copy(stream, s, &root, &members, &relations))
 	{
-		close_relations(root, members, relations);
+		if (root)
+			close_relations(root, members, relations);
 		return;
 	}
 
@@ -779,7 +797,7 @@ copy_one(void *arg)
 	copy_table(c->baseline, c->snapshot);
 }
 
-/* Copies one table; NULL, or why it cannot be copied, ever. */
+/* Copies one table, unless it is locked; NULL, or why it cannot be copied, ever. */
 static char *
 copy_or_reason(ScdcBaseline *b, Snapshot s)
 {
@@ -788,6 +806,12 @@ copy_or_reason(ScdcBaseline *b, Snapshot s)
 
 	if (e == NULL)
 		return NULL;
+	if (e->sqlerrcode == ERRCODE_LOCK_NOT_AVAILABLE)
+	{
+		/* a later attempt will see */
+		publish_error(my_entry, b->stream_id, "The table is locked by another session.");
+		return NULL;
+	}
 	publish_error(my_entry, b->stream_id, e->message);
 	if (!scdc_error_is_about_value(e->sqlerrcode))
 		ReThrowError(e);

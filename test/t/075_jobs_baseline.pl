@@ -33,5 +33,28 @@ ok((finish_sql($_))[0], 'whoever waits for all is told') for @waiting;
 is(sql($node, "SELECT string_agg(id::text, ' ' ORDER BY id) FROM \"$_\""), '1 2', "trigger $trigger{$_}: the rows of the baseline")
   for sort keys %trigger;
 
+# ---- a table that somebody holds ----
+
+# it is locked before the worker can lock it, and does not keep others waiting
+sql($node, 'CREATE TABLE held (id int PRIMARY KEY); INSERT INTO held VALUES (1); CREATE TABLE free (id int PRIMARY KEY); INSERT INTO free VALUES (1)');
+my $tracker = $node->background_psql('postgres', on_error_stop => 1);
+$tracker->query_safe('SET client_min_messages = warning; BEGIN');
+$tracker->query_safe(q{SELECT stream_track('held')});
+$holder = $node->background_psql('postgres', on_error_stop => 1);
+$holder->query_until(qr/locking/, "BEGIN;\n\\echo locking\nLOCK TABLE held;\n");
+$node->poll_query_until('postgres', q{SELECT EXISTS (SELECT FROM pg_locks WHERE NOT granted AND relation = 'held'::regclass)}) or die 'nobody waits for the table';
+$tracker->query_safe('COMMIT');
+$tracker->quit;
+wait_for($node, q{last_error ~ 'locked by another session' FROM stream_tables WHERE table_name = 'held'}, 'a table that is locked says so');
+sql($node, q{SELECT stream_track('free'); SELECT stream_start('free', 'free', sink => 'free_sink')});
+sql($node, q{SELECT stream_process_all_available('free', '120 s')});
+is(sql($node, 'SELECT id FROM free_sink'), '1', 'another has its baseline');
+is(status($node, 'held'), 'baseline', 'before that one');
+$holder->query_safe('COMMIT');
+$holder->quit;
+sql($node, q{SELECT stream_start('held', 'held', sink => 'held_sink'); SELECT stream_process_all_available('held', '120 s')});
+is(sql($node, 'SELECT id FROM held_sink'), '1', 'which comes when the lock is gone');
+is(sql($node, q{SELECT count(*) FROM stream_tables WHERE last_error IS NOT NULL}), '0', 'and nothing is wrong any more');
+
 $node->stop;
 done_testing();
