@@ -152,7 +152,7 @@ scdc_entry_get(Oid dboid)
 		e->latch = NULL;
 		e->failures = 0;
 		e->retry_at = 0;
-		e->error[0] = e->hint[0] = e->launch_error[0] = e->baseline_error[0] = '\0';
+		e->error[0] = e->hint[0] = e->launch_error[0] = e->baseline_error[0] = e->jobs_problem[0] = '\0';
 		e->baseline_stream = 0;
 		e->baseline_pid = 0;
 		e->baseline_phase = SCDC_BASELINE_NONE;

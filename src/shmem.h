@@ -78,6 +78,7 @@ typedef struct ScdcCaptureEntry
 
 	/* jobs; written under the LWLock */
 	int64		jobs_look_at;	/* when to look for queries without a worker, by scdc_clock_ms; SCDC_LOOK_NEVER: no need */
+	uint32		jobs_asked;		/* how often somebody asked for that look, so that who looks knows of what came later */
 	TimestampTz terminated_reset;	/* stream_reset_terminated */
 	char		jobs_problem[200];	/* why a query that should run does not */
 

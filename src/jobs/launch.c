@@ -63,7 +63,7 @@ scdc_job_check_role(Oid role)
 
 		ereport(ERROR,
 				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
-				 errmsg("role \"%s\" may not connect to database \"%s\"", GetUserNameFromId(role, true), database),
+				 errmsg("role \"%s\" is not permitted to connect to database \"%s\"", GetUserNameFromId(role, true), database),
 				 errdetail("A query runs in a session of its owner."),
 				 errhint("GRANT CONNECT ON DATABASE %s TO %s;", quote_identifier(database),
 						 quote_identifier(GetUserNameFromId(role, true)))));
@@ -186,6 +186,7 @@ scdc_starter_look(Oid dboid, long delay)
 		return;
 	LWLockAcquire(scdc_shared->lock, LW_EXCLUSIVE);
 	entry->jobs_look_at = Min(entry->jobs_look_at == 0 ? SCDC_LOOK_NEVER : entry->jobs_look_at, scdc_clock_ms() + delay);
+	entry->jobs_asked++;
 	LWLockRelease(scdc_shared->lock);
 	scdc_wake_launcher();
 }
@@ -240,9 +241,9 @@ fail_run(const ScdcQuery *q, ScdcRun *run, const ErrorData *e)
 	scdc_progress_notify("QueryTerminated", q, &run->run_id, -1);
 }
 
-/* Launches what should run and does not.  True if something should run at all. */
+/* Launches what should run and does not.  True if something should run at all; *problem: why not all of it does. */
 static bool
-launch_all(Snapshot snapshot, bool *missing)
+launch_all(Snapshot snapshot, const char **problem)
 {
 	bool		any = false;
 	ListCell   *lc;
@@ -263,7 +264,7 @@ launch_all(Snapshot snapshot, bool *missing)
 		}
 		any = true;
 		if (scdc_job_launch(q, &run->run_id, InvalidTransactionId) == SCDC_LAUNCH_NO_WORKER)
-			*missing = true;
+			*problem = "No background worker is free; increase \"max_worker_processes\".";
 	}
 	return any;
 }
@@ -272,34 +273,48 @@ void
 scdc_starter_main(Datum arg)
 {
 	Oid			dboid = DatumGetObjectId(arg);
-	ScdcCaptureEntry *entry;
-	bool		missing = false;
+	ScdcCaptureEntry *entry = scdc_entry_get(dboid);
+	uint32		asked = 0;
+	const char *problem = NULL;
 	bool		any = false;
 
 	scdc_worker_start(dboid);
+	if (entry)
+	{
+		LWLockAcquire(scdc_shared->lock, LW_SHARED);
+		asked = entry->jobs_asked;
+		LWLockRelease(scdc_shared->lock);
+	}
 	StartTransactionCommand();
 	PushActiveSnapshot(GetTransactionSnapshot());
 	if (scdc_extension_exists() && OidIsValid(scdc_table_oid(SCDC_QUERIES)))
 	{
-		Relation	queries = scdc_table_open(SCDC_QUERIES, ShareRowExclusiveLock);
-		Snapshot	snapshot = RegisterSnapshot(GetLatestSnapshot());
+		/* not waited for: somebody may keep it for long, and we would take up a worker, and soon all of them */
+		if (ConditionalLockRelationOid(scdc_table_oid(SCDC_QUERIES), ShareRowExclusiveLock))
+		{
+			Snapshot	snapshot = RegisterSnapshot(GetLatestSnapshot());
 
-		any = launch_all(snapshot, &missing);
-		UnregisterSnapshot(snapshot);
-		relation_close(queries, NoLock);
+			any = launch_all(snapshot, &problem);
+			UnregisterSnapshot(snapshot);
+		}
+		else
+		{
+			any = true;
+			problem = "A transaction that has started, stopped or dropped a query is still open.";
+		}
 	}
 	if (!any && scdc_label_exists(SCDC_MARK_JOBS))
 		scdc_label_remove(SCDC_MARK_JOBS);
 	PopActiveSnapshot();
 	CommitTransactionCommand();
 
-	entry = scdc_entry_get(dboid);
 	if (entry)
 	{
 		LWLockAcquire(scdc_shared->lock, LW_EXCLUSIVE);
-		entry->jobs_look_at = missing ? scdc_clock_ms() + RETRY_INTERVAL : SCDC_LOOK_NEVER;
-		strlcpy(entry->jobs_problem, missing ? "No background worker is free; increase \"max_worker_processes\"." : "",
-				sizeof(entry->jobs_problem));
+		/* a worker that has ended since then was running when we looked */
+		if (entry->jobs_asked == asked)
+			entry->jobs_look_at = problem ? scdc_clock_ms() + RETRY_INTERVAL : SCDC_LOOK_NEVER;
+		strlcpy(entry->jobs_problem, problem ? problem : "", sizeof(entry->jobs_problem));
 		LWLockRelease(scdc_shared->lock);
 	}
 	proc_exit(0);

@@ -15,7 +15,7 @@
 
 #include "jobs/query.h"
 
-/* Raises 28000, or 42501, unless a worker can run as the role. */
+/* Raises 28000 or 42501 unless a worker can run as the role. */
 extern void scdc_job_check_role(Oid role);
 
 typedef enum ScdcLaunch

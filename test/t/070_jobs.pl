@@ -499,7 +499,7 @@ sql($node, "ALTER ROLE carol LOGIN; SELECT stream_resume('carol')");
 all_done('carol');
 sql($node, 'REVOKE CONNECT ON DATABASE postgres FROM PUBLIC');
 sql($node, "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'carol'");
-query_is('carol', 'failed', 'nor without the right to connect', error => 'role "carol" may not connect to database "postgres".*HINT:  GRANT CONNECT ON DATABASE postgres TO carol;');
+query_is('carol', 'failed', 'nor without the right to connect', error => 'role "carol" is not permitted to connect to database "postgres".*HINT:  GRANT CONNECT ON DATABASE postgres TO carol;');
 fails_with($node, "SELECT stream_resume('carol')", '42501', qr/may not connect/, 'which is told to who resumes it');
 sql($node, "GRANT CONNECT ON DATABASE postgres TO PUBLIC; SELECT stream_resume('carol')");
 all_done('carol');
