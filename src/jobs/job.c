@@ -67,6 +67,7 @@ static ScdcJobSlot *slot = NULL;
 static ScdcJob job;
 static bool leaving = false;	/* the end was meant */
 static int	attempts = 0;		/* workers of this run that were begun in vain, and this one */
+static int	failures = 0;		/* in a row; no local variable, which an error could set back to what it was */
 static bool by_commit = false;	/* counted among those to be woken at any commit */
 static bool local = false;		/* is the source a table that only commits here can change? */
 
@@ -358,7 +359,7 @@ run_once(void)
 }
 
 static void
-run_available(int *failures)
+run_available(void)
 {
 	scdc_batch_restore(&job, set_restoring);
 	if (!job.upto_fixed)
@@ -370,7 +371,7 @@ run_available(int *failures)
 	while (scdc_batch_plan(&job, true, true) == SCDC_PLAN_BATCH)
 	{
 		run_batch();
-		*failures = 0;
+		failures = 0;
 		check();
 		scdc_batch_restore(&job, set_restoring);
 	}
@@ -450,7 +451,7 @@ return_freed_memory(void)
 }
 
 static void
-run_by_interval(int64 start, int *failures)
+run_by_interval(int64 start)
 {
 	static int64 idle_since = -1;	/* 0: that was said */
 	bool		had_batch = false;
@@ -473,7 +474,7 @@ run_by_interval(int64 start, int *failures)
 		if (plan == SCDC_PLAN_BATCH)
 		{
 			run_batch();
-			*failures = 0;
+			failures = 0;
 			idle_since = scdc_clock_ms();
 		}
 		else
@@ -485,6 +486,7 @@ run_by_interval(int64 start, int *failures)
 			LWLockRelease(scdc_shared->lock);
 			set_activity(SCDC_JOB_WAITING, plan == SCDC_PLAN_NOT_YET ? "waiting for the baseline" : "waiting for changes");
 			note_success();
+			failures = 0;		/* a batch that has failed would be planned again */
 			if (plan != SCDC_PLAN_NOT_YET)
 				pg_atomic_write_u64(&slot->answered, asked);
 			ConditionVariableBroadcast(&slot->cv);
@@ -517,9 +519,9 @@ run_by_interval(int64 start, int *failures)
 
 /* ms */
 static long
-backoff(int failures)
+backoff(int times)
 {
-	return Min((long) BACKOFF_MIN << Min(failures - 1, 20), BACKOFF_MAX);
+	return Min((long) BACKOFF_MIN << Min(times - 1, 20), BACKOFF_MAX);
 }
 
 /* Copies what there is room for, up to a whole character. */
@@ -544,7 +546,7 @@ is_lasting(const ErrorData *e)
  * anew.
  */
 static void
-recover(ErrorData *e, int *failures)
+recover(ErrorData *e)
 {
 	if (scdc_was_leave())
 	{
@@ -563,8 +565,8 @@ recover(ErrorData *e, int *failures)
 
 	if (asked_to_stop())
 		leave(SCDC_RUN_STOPPED, NULL);
-	(*failures)++;
-	if (is_lasting(e) || *failures > scdc_max_restarts)
+	failures++;
+	if (is_lasting(e) || failures > scdc_max_restarts)
 		leave(SCDC_RUN_FAILED, e);
 
 	LWLockAcquire(scdc_shared->lock, LW_EXCLUSIVE);
@@ -573,7 +575,7 @@ recover(ErrorData *e, int *failures)
 	cut(slot->error.hint, e->hint, sizeof(slot->error.hint));
 	LWLockRelease(scdc_shared->lock);
 	set_activity(SCDC_JOB_BACKING_OFF, "waiting to try again after an error");
-	nap_until(scdc_clock_ms() + backoff(*failures));
+	nap_until(scdc_clock_ms() + backoff(failures));
 }
 
 static void
@@ -581,7 +583,6 @@ job_loop(void)
 {
 	MemoryContext error_cxt = AllocSetContextCreate(TopMemoryContext, "streamcdc job error", ALLOCSET_SMALL_SIZES);
 	int64		start = scdc_clock_ms();
-	int			failures = 0;
 
 	for (;;)
 	{
@@ -597,10 +598,10 @@ job_loop(void)
 					run_once();
 					break;
 				case SCDC_TRIGGER_AVAILABLE_NOW:
-					run_available(&failures);
+					run_available();
 					break;
 				case SCDC_TRIGGER_INTERVAL:
-					run_by_interval(start, &failures);
+					run_by_interval(start);
 					break;
 			}
 		}
@@ -616,7 +617,7 @@ job_loop(void)
 		}
 		PG_END_TRY();
 		if (e)
-			recover(e, &failures);
+			recover(e);
 		MemoryContextReset(error_cxt);
 	}
 }

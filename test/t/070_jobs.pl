@@ -147,6 +147,16 @@ $starter->quit;
 sql($node, "SELECT stream_resume('late')");
 all_done('late');
 
+# nor does it use up workers that would have to wait for it
+$starter = $node->background_psql('postgres', on_error_stop => 1);
+$starter->query_safe("BEGIN; SELECT stream_start('open', 'src', sink => 'open_sink')");
+sql($node, "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'late'");
+query_is('late', 'restarting', 'a worker that is to be begun again waits for a transaction', error => 'has started, stopped or dropped a query is still open');
+is(sql($node, "SELECT count(*) FROM pg_locks WHERE NOT granted AND relation = 'streamcdc.queries'::regclass"), 0, 'but does not wait for its locks');
+$starter->query_safe('ROLLBACK');
+$starter->quit;
+all_done('late');
+
 # who stops a query that is about to be resumed waits for that
 sql($node, "SELECT stream_stop('late')");
 my $resumer = $node->background_psql('postgres', on_error_stop => 1);
@@ -497,11 +507,14 @@ sql($node, "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE applica
 query_is('carol', 'failed', 'a new one cannot begin', error => 'not permitted to log in.*HINT:  ALTER ROLE carol LOGIN;');
 sql($node, "ALTER ROLE carol LOGIN; SELECT stream_resume('carol')");
 all_done('carol');
-sql($node, 'REVOKE CONNECT ON DATABASE postgres FROM PUBLIC');
-sql($node, "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'carol'");
-query_is('carol', 'failed', 'nor without the right to connect', error => 'role "carol" is not permitted to connect to database "postgres".*HINT:  GRANT CONNECT ON DATABASE postgres TO carol;');
-fails_with($node, "SELECT stream_resume('carol')", '42501', qr/may not connect/, 'which is told to who resumes it');
-sql($node, "GRANT CONNECT ON DATABASE postgres TO PUBLIC; SELECT stream_resume('carol')");
+# the same with the right to connect
+sql($node, "REVOKE CONNECT ON DATABASE postgres FROM public; SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'carol'");
+query_is('carol', 'failed', 'nor one that may not connect', error => 'role "carol" is not permitted to connect to database "postgres"');
+for my $call ("stream_resume('carol')", "stream_start('carol 2', 'src', foreach_batch => 'SELECT 1')")
+{
+	fails_with($node, "SET ROLE carol; SELECT $call", '42501', qr/not permitted to connect to database "postgres".*GRANT CONNECT ON DATABASE postgres TO carol;/s, "$call says so");
+}
+sql($node, "GRANT CONNECT ON DATABASE postgres TO public; SELECT stream_resume('carol')");
 all_done('carol');
 sql($node, "DROP OWNED BY carol; DROP ROLE carol; INSERT INTO src VALUES (21, 'u')");
 query_is('carol', 'failed', 'the owner is gone', error => 'owner of the query was dropped');
@@ -612,6 +625,24 @@ sql($node, "SELECT pg_terminate_backend($first); INSERT INTO src VALUES (31, 'x'
 all_done('w');
 isnt(pid_of('w'), $first, 'after pg_terminate_backend another worker goes on');
 same_rows('src', 'w_sink', 'id, v', 'from where it was');
+
+# ---- errors now and then ----
+
+# each third look at the source fails; what counts is how many in a row
+sql($node, <<'SQL');
+CREATE SEQUENCE looks;
+CREATE TABLE shaky_log (id int, _change_type text, _commit_version bigint, _commit_timestamp timestamptz);
+CREATE FUNCTION look() RETURNS SETOF shaky_log LANGUAGE plpgsql AS $$ BEGIN IF nextval('looks') % 3 = 0 THEN RAISE 'not now'; END IF; RETURN QUERY TABLE shaky_log; END $$;
+CREATE VIEW shaky AS SELECT * FROM look();
+SELECT stream_register_changelog('shaky', false, false, false);
+INSERT INTO shaky_log VALUES (1, 'insert', 1, '2020-01-01');
+SELECT stream_start('shaky', 'shaky', sink => 'shaky_sink');
+CREATE TABLE wakes ();
+CREATE FUNCTION wake_and_count() RETURNS bigint LANGUAGE sql AS 'INSERT INTO wakes DEFAULT VALUES; SELECT last_value FROM looks';
+SQL
+wait_for($node, 'wake_and_count() > 20', 'a query that finds nothing to do in between goes on, however often it fails');
+is(sql($node, "SELECT status <> 'failed', (SELECT count(*) FROM shaky_sink) FROM stream_queries WHERE query_name = 'shaky'"), 't|1', 'and has not failed');
+sql($node, "SELECT stream_drop('shaky')");
 
 # ---- memory ----
 
