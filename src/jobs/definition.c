@@ -616,6 +616,7 @@ scdc_definition_to_jsonb(const ScdcQuery *q)
 	put_int(&s, "maxBytes", q->max_bytes);
 	put_text(&s, "initialOffset", q->initial_offset);
 	put_bool(&s, "fromBaseline", q->from_baseline);
+	put_text(&s, "startVersion", q->start_version);
 	put_int(&s, "startTimestamp", q->start_timestamp);
 	put_text(&s, "endVersion", q->end_version);
 	put_int(&s, "endTimestamp", q->end_timestamp);
@@ -722,6 +723,7 @@ scdc_definition_from_jsonb(ScdcQuery *q, Jsonb *definition)
 	q->max_bytes = get_int(d, "maxBytes");
 	q->initial_offset = get_text(d, "initialOffset");
 	q->from_baseline = get_bool(d, "fromBaseline");
+	q->start_version = get_text(d, "startVersion");
 	q->start_timestamp = get_int(d, "startTimestamp");
 	q->end_version = get_text(d, "endVersion");
 	q->end_timestamp = get_int(d, "endTimestamp");

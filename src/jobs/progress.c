@@ -27,8 +27,9 @@ scdc_progress_time(TimestampTz t)
 
 	if (TIMESTAMP_NOT_FINITE(t) || timestamp2tm(t, NULL, &tm, &fsec, NULL, NULL) != 0)
 		return pstrdup(t == DT_NOEND ? "infinity" : "-infinity");
-	return psprintf("%04d-%02d-%02dT%02d:%02d:%02d.%03dZ", tm.tm_year, tm.tm_mon, tm.tm_mday, tm.tm_hour, tm.tm_min,
-					tm.tm_sec, fsec / 1000);
+	/* as ISO 8601 writes years of more than four digits and those before year 0, which is 1 BC */
+	return psprintf("%s%04d-%02d-%02dT%02d:%02d:%02d.%03dZ", tm.tm_year < 0 ? "-" : tm.tm_year > 9999 ? "+" : "",
+					abs(tm.tm_year), tm.tm_mon, tm.tm_mday, tm.tm_hour, tm.tm_min, tm.tm_sec, fsec / 1000);
 }
 
 void

@@ -84,6 +84,7 @@ typedef struct ScdcQuery
 	int64		max_bytes;
 	char	   *initial_offset; /* NULL: from the very beginning */
 	bool		from_baseline;	/* is the baseline of a tracked table the first that is read? */
+	char	   *start_version;	/* first one where that does not follow from the offset, as versions are text; NULL: none */
 	TimestampTz start_timestamp;	/* DT_NOBEGIN: none */
 	char	   *end_version;	/* last one; NULL: none */
 	TimestampTz end_timestamp;	/* last one; DT_NOEND: none */

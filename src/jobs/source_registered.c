@@ -147,33 +147,31 @@ version_type(bool text_versions)
 	return text_versions ? TEXTOID : INT8OID;
 }
 
-/* The offset before the first version to read; NULL: the beginning. */
-static char *
-resolve_start(const ScdcRegistration *registration, const ScdcStartOptions *start, bool text_versions)
+/* Where to begin: after an offset, or, as no text is the one before another, with a version. */
+static void
+resolve_start(ScdcQuery *q, const ScdcRegistration *registration, const ScdcStartOptions *start, bool text_versions)
 {
-	const char *column = version_column(text_versions);
-	const char *relation = relation_name(registration->relid);
-	Oid			type = version_type(text_versions);
 	char	   *version;
-	Datum		value;
+	int64		number;
 
 	switch (start->kind)
 	{
 		case SCDC_START_LATEST:
-			return select_text(psprintf("SELECT pg_catalog.max(%s) FROM %s AS l", column, relation), 0, NULL, NULL);
+			q->initial_offset = select_text(psprintf("SELECT pg_catalog.max(%s) FROM %s AS l", version_column(text_versions),
+													 relation_name(registration->relid)), 0, NULL, NULL);
+			break;
 		case SCDC_START_VERSION:
 			version = check_version("startingVersion", start->version, text_versions);
-			value = version_datum(version, text_versions);
+			number = text_versions ? 0 : strtoll(version, NULL, 10);
 			if (!start->start_inclusive)
-				return version;
-			if (!text_versions && DatumGetInt64(value) == PG_INT64_MIN)
-				return NULL;
-			if (!text_versions)
-				return psprintf(INT64_FORMAT, DatumGetInt64(value) - 1);
-			return select_text(psprintf("SELECT pg_catalog.max(%s) FROM %s AS l WHERE %s OPERATOR(pg_catalog.<) $1",
-										column, relation, column), 1, &type, &value);
+				q->initial_offset = version;
+			else if (text_versions)
+				q->start_version = version;
+			else if (number != PG_INT64_MIN)
+				q->initial_offset = psprintf(INT64_FORMAT, number - 1);
+			break;
 		default:
-			return NULL;
+			break;
 	}
 }
 
@@ -251,7 +249,7 @@ scdc_registered_resolve(ScdcQuery *q, ScdcRegistration *registration, const Scdc
 	q->stream_id = 0;
 	check_view(q);
 	take_contract(registration, &schema, &q->contract, &q->row_id);
-	q->initial_offset = resolve_start(registration, start, schema.text_versions);
+	resolve_start(q, registration, start, schema.text_versions);
 	if (start->end_version)
 	{
 		char	   *end = check_version("endingVersion", start->end_version, schema.text_versions);
@@ -411,6 +409,8 @@ init_bounds(ScdcSource *s, Bounds *b, const char *after, const char *upto)
 		add_bound(b, column, ">", type, version_datum(after, text_versions));
 	if (upto)
 		add_bound(b, column, "<=", type, version_datum(upto, text_versions));
+	if (q->start_version)
+		add_bound(b, column, ">=", type, version_datum(q->start_version, text_versions));
 	if (q->end_version)
 		add_bound(b, column, "<=", type, version_datum(q->end_version, text_versions));
 	if (q->start_timestamp != DT_NOBEGIN)
@@ -466,7 +466,7 @@ check_versions(ScdcSource *s)
 	HeapTuple	tuple;
 	bool		not_null;
 
-	if (q->initial_offset || q->end_version || q->start_timestamp != DT_NOBEGIN)
+	if (q->initial_offset || q->start_version || q->end_version || q->start_timestamp != DT_NOBEGIN)
 		return;
 	tuple = SearchSysCacheAttName(q->source_relid, "_commit_version");
 	not_null = HeapTupleIsValid(tuple) && ((Form_pg_attribute) GETSTRUCT(tuple))->attnotnull;

@@ -72,6 +72,28 @@ SELECT throws_ok($$SELECT stream_await_termination('p62 null', '60 s')$$, 'XX001
 SELECT stream_await_termination('p62 null bound', '60 s') \g /dev/null
 SELECT results_eq('SELECT id FROM p62_null_bound ORDER BY id', ARRAY[2, 3], 'is in no range');
 
+-- text versions: what comes later and is before the start is not read, either
+CREATE TABLE p62_text (id int, _change_type text, _commit_version text, _commit_timestamp timestamptz);
+SELECT stream_register_changelog('p62_text', false, false, false);
+SELECT format('SELECT stream_start(%1$L, ''p62_text'', sink => %1$L, options => %2$L)', q, o)
+FROM (VALUES ('p62_text_from', '{"startingVersion": "b"}'), ('p62_text_after', '{"startingVersion": "b", "startingBoundInclusive": false}'), ('p62_text_to', '{"startingVersion": "b", "endingVersion": "c"}')) AS w(q, o) \gexec
+INSERT INTO p62_text VALUES (1, 'insert', 'a', '2020-01-01');
+SELECT pg_temp.done('p62_text_from', 'p62_text_after', 'p62_text_to') \g /dev/null
+INSERT INTO p62_text VALUES (2, 'insert', 'b', '2020-01-01'), (3, 'insert', 'bb', '2020-01-01'), (4, 'insert', 'd', '2020-01-01');
+SELECT pg_temp.done('p62_text_from', 'p62_text_after', 'p62_text_to') \g /dev/null
+SELECT results_eq('SELECT id FROM p62_text_from ORDER BY id', ARRAY[2, 3, 4], 'from a text version on');
+SELECT results_eq('SELECT id FROM p62_text_after ORDER BY id', ARRAY[3, 4], 'after it');
+SELECT results_eq('SELECT id FROM p62_text_to ORDER BY id', ARRAY[2, 3], 'up to another');
+
+-- times of which the year has more than four digits, or is none of ours
+CREATE TABLE p62_times (id int, _change_type text, _commit_version bigint, _commit_timestamp timestamptz);
+SELECT stream_register_changelog('p62_times', false, true, false, '{id}');
+INSERT INTO p62_times VALUES (1, 'insert', 1, '0044-03-15 BC'), (2, 'insert', 2, '10000-01-01');
+SELECT stream_start('p62 times', 'p62_times', sink => 'p62_times_sink', options => '{"deduplicationMode": "netChanges", "noDataMicroBatchesEnabled": false}') \g /dev/null
+SELECT pg_temp.done('p62 times') \g /dev/null
+SELECT is((p -> 'eventTime') - 'avg', '{"min": "-0043-03-15T00:00:00.000Z", "max": "+10000-01-01T00:00:00.000Z", "watermark": "1970-01-01T00:00:00.000Z"}', 'times as ISO 8601 writes them')
+FROM stream_last_progress('p62 times') AS p;
+
 /*
  * A start in the middle by time; the table as it is, however small the limit
  */
