@@ -119,7 +119,7 @@ scdc_guc_init(void)
 							 PGC_USERSET, 0, NULL, NULL, NULL);
 	DefineCustomIntVariable("streamcdc.stop_timeout",
 							"How long starting a query waits for the run that it stops.",
-							NULL,
+							"Zero means no limit.",
 							&scdc_stop_timeout, 30000, 0, INT_MAX,
 							PGC_USERSET, GUC_UNIT_MS, NULL, NULL, NULL);
 	DefineCustomIntVariable("streamcdc.progress_retention",
