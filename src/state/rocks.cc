@@ -346,7 +346,17 @@ rocks_open(const char *path, size_t cache, size_t write_buffer, Rocks **db, char
 		options.env->SetBackgroundThreads(1, rocksdb::Env::LOW);
 		options.env->SetBackgroundThreads(1, rocksdb::Env::HIGH);
 		delete_loads(options.env, path);
-		Status s = rocksdb::DB::Open(options, path, &raw);
+		Status s;
+
+		/* what has been made by then is lost, and its lock on the directory with it (no thread could be started, mostly) */
+		try
+		{
+			s = rocksdb::DB::Open(options, path, &raw);
+		}
+		catch (const std::exception &e)
+		{
+			return fail(ROCKS_LOST, e.what(), error);
+		}
 		if (!s.ok())
 			return fail(s, error);
 		r->db.reset(raw);

@@ -27,6 +27,7 @@ enum
 	ROCKS_IO,
 	ROCKS_FULL,
 	ROCKS_MEMORY,
+	ROCKS_LOST,					/* nor can this process try again */
 	ROCKS_OTHER
 };
 

@@ -72,6 +72,7 @@ static void
 store_error(ScdcStore *store, int result, char **message)
 {
 	int			code = ERRCODE_INTERNAL_ERROR;
+	int			level = ERROR;
 	char	   *copy;
 
 	if (result == ROCKS_OK)
@@ -92,10 +93,14 @@ store_error(ScdcStore *store, int result, char **message)
 		case ROCKS_MEMORY:
 			code = ERRCODE_OUT_OF_MEMORY;
 			break;
+		case ROCKS_LOST:
+			code = ERRCODE_INSUFFICIENT_RESOURCES;
+			level = FATAL;		/* another process can */
+			break;
 	}
 	copy = pstrdup(*message ? *message : "unknown error");
 	free(*message);
-	ereport(ERROR,
+	ereport(level,
 			(errcode(code),
 			 errmsg("state store failed: %s", copy)));
 }

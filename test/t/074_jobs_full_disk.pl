@@ -1,5 +1,5 @@
-# Jobs whose state directory is full: they keep the error and try again, nobody else notices, and when there is space again no row
-# is missing and none is there twice.
+# Jobs whose state directory is full, or that get no threads: they keep the error and try again, nobody else notices, and when there is
+# space again no row is missing and none is there twice.
 #
 # The directory is a small file system of its own where an ordinary user may mount one (in a namespace, in which this test then
 # runs again).  Elsewhere, as in most containers, the workers may not write large files; what comes of that is the same but for
@@ -143,6 +143,16 @@ SKIP:
 	all_done('mirror', 'append');
 	nothing_lost('with space again');
 }
+
+# ---- no threads ----
+
+# the store cannot be opened without them, and what a worker has begun to open it can never open again: another one does
+my $log = -s $node->logfile;
+system_or_bail('prlimit', '--pid', $_, '--nproc=1:') for workers();
+sql($node, rows(60001, 75000));
+ok($node->wait_for_log(qr/FATAL:  state store failed: Resource temporarily unavailable/, $log), 'a worker that cannot start threads ends');
+all_done('mirror', 'append');
+nothing_lost('with other workers');
 
 $node->stop;
 done_testing();
