@@ -200,6 +200,7 @@ options_for(size_t cache, size_t write_buffer)
 	options.max_write_buffer_number = 2;
 	options.max_background_jobs = 2;
 	options.max_open_files = 128;
+	options.max_file_opening_threads = 1;	/* with more, one that cannot be started ends the process */
 	options.info_log = std::make_shared<NoLog>();
 	options.stats_dump_period_sec = 0;
 	options.stats_persist_period_sec = 0;

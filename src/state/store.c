@@ -15,6 +15,7 @@
 #include "lib/rbtree.h"
 #include "nodes/pg_list.h"
 #include "storage/fd.h"
+#include "storage/ipc.h"
 #include "utils/memutils.h"
 
 #include "guc.h"
@@ -63,6 +64,13 @@ struct ScdcStoreScan
 	Size		to_len;
 };
 
+/* Nothing of RocksDB is cleaned up: what an exception has left of it would abort, and an abort restarts the server. */
+static void
+exit_at_once(int code, Datum arg)
+{
+	_exit(code);
+}
+
 /*
  * Raises what RocksDB has reported.  The message is pointed to, since it
  * comes out of a call that may stand in the same argument list, and is
@@ -96,6 +104,7 @@ store_error(ScdcStore *store, int result, char **message)
 		case ROCKS_LOST:
 			code = ERRCODE_INSUFFICIENT_RESOURCES;
 			level = FATAL;		/* another process can */
+			on_proc_exit(exit_at_once, (Datum) 0);
 			break;
 	}
 	copy = pstrdup(*message ? *message : "unknown error");

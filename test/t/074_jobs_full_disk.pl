@@ -154,5 +154,18 @@ ok($node->wait_for_log(qr/FATAL:  state store failed: Resource temporarily unava
 all_done('mirror', 'append');
 nothing_lost('with other workers');
 
+# nor may opening one with files in it end the server
+sql($node, "SELECT stream_start('pending', 'src', sink => 'pending_sink', query => '$columns', options => '{\"deduplicationMode\": \"netChanges\", \"noDataMicroBatchesEnabled\": false}')");
+all_done('pending');
+my $server = incarnation($node);
+$log = -s $node->logfile;
+system_or_bail('prlimit', '--pid', sql($node, "SELECT pid FROM pg_stat_activity WHERE backend_type = 'streamcdc job' AND application_name = 'pending'"), '--nproc=1:');
+sql($node, "ALTER TABLE pending_sink ADD CONSTRAINT never CHECK (false) NOT VALID; INSERT INTO src VALUES (0, 'lets the others out')");
+ok($node->wait_for_log(qr/(?:violates check constraint "never".*){3}/s, $log), 'one that has failed opens its state again');
+is(incarnation($node), $server, 'or another one does, and the server runs on');
+sql($node, 'ALTER TABLE pending_sink DROP CONSTRAINT never');
+all_done('pending');
+is(sql($node, 'SELECT count(*) FROM pending_sink'), sql($node, 'SELECT count(*) - 1 FROM src'), 'the rows come out');
+
 $node->stop;
 done_testing();

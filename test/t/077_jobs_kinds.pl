@@ -281,6 +281,8 @@ stop_load($load);
 
 $node->poll_query_until('postgres', "SELECT count(*) = ${\ scalar @queries} FROM stream_queries WHERE status = 'running'")
   or die 'queries do not run: ' . sql($node, "SELECT query_name, status, last_error FROM stream_queries WHERE status <> 'running'");
+# capture may have been interrupted, too
+$node->poll_query_until('postgres', "SELECT stream_sync('10 s') IS NOT NULL") or die 'capture does not go on';
 sql($node, "SELECT stream_process_all_available('$_', '180 s')") for @queries;
 
 # differs TABLE, QUERY: how many rows are in one of them only
