@@ -87,8 +87,37 @@ query_text(const ScdcQuery *q)
 	return raw->stmt_len > 0 ? pnstrdup(start, raw->stmt_len) : pstrdup(start);
 }
 
+/* A query and those that it stands in, where names of WITH queries are looked for. */
+typedef struct Scope
+{
+	Query	   *query;
+	const CommonTableExpr *followed;	/* it is this one's, and was got to by its name */
+	const struct Scope *outer;
+} Scope;
+
+static bool mentions_batch(Node *node, void *context);
+
+/* Does the WITH query that an entry names read the batch?  One that refers to itself adds nothing by that. */
 static bool
-mentions_batch(Node *node, void *names)
+cte_mentions_batch(const RangeTblEntry *rte, const Scope *scope)
+{
+	Scope		inner = {.outer = scope};
+	ListCell   *lc;
+
+	for (Index up = 0; up < rte->ctelevelsup; up++)
+		inner.outer = inner.outer->outer;
+	foreach(lc, inner.outer->query->cteList)
+		if (strcmp(lfirst_node(CommonTableExpr, lc)->ctename, rte->ctename) == 0)
+			inner.followed = lfirst_node(CommonTableExpr, lc);
+	for (const Scope *s = scope; s; s = s->outer)
+		if (s->followed == inner.followed)
+			return false;
+	inner.query = castNode(Query, inner.followed->ctequery);
+	return query_tree_walker(inner.query, mentions_batch, &inner, QTW_EXAMINE_RTES_BEFORE | QTW_IGNORE_CTE_SUBQUERIES);
+}
+
+static bool
+mentions_batch(Node *node, void *context)
 {
 	if (node == NULL)
 		return false;
@@ -97,32 +126,15 @@ mentions_batch(Node *node, void *names)
 		RangeTblEntry *rte = (RangeTblEntry *) node;
 
 		return (rte->rtekind == RTE_NAMEDTUPLESTORE && strcmp(rte->enrname, SCDC_BATCH) == 0) ||
-			(rte->rtekind == RTE_CTE && list_member(names, makeString(rte->ctename)));
+			(rte->rtekind == RTE_CTE && cte_mentions_batch(rte, context));
 	}
 	if (IsA(node, Query))
-		return query_tree_walker((Query *) node, mentions_batch, names, QTW_EXAMINE_RTES_BEFORE);
-	return expression_tree_walker(node, mentions_batch, names);
-}
-
-/* Adds names of WITH queries that read the batch, or others that do; they are told apart by name only. */
-static bool
-collect_names(Node *node, void *context)
-{
-	List	  **names = context;
-	ListCell   *lc;
-
-	if (node == NULL)
-		return false;
-	if (!IsA(node, Query))
-		return expression_tree_walker(node, collect_names, context);
-	foreach(lc, ((Query *) node)->cteList)
 	{
-		CommonTableExpr *cte = lfirst_node(CommonTableExpr, lc);
+		Scope		inner = {.query = (Query *) node,.outer = context};
 
-		if (mentions_batch(cte->ctequery, *names))
-			*names = list_append_unique(*names, makeString(cte->ctename));
+		return query_tree_walker(inner.query, mentions_batch, &inner, QTW_EXAMINE_RTES_BEFORE | QTW_IGNORE_CTE_SUBQUERIES);
 	}
-	return query_tree_walker((Query *) node, collect_names, context, 0);
+	return expression_tree_walker(node, mentions_batch, context);
 }
 
 /* Is all of a tree of set operations UNION ALL? */
@@ -155,24 +167,25 @@ stateful_part(Query *query)
 }
 
 static bool
-refuse_stateful(Node *node, void *names)
+refuse_stateful(Node *node, void *context)
 {
 	if (node == NULL)
 		return false;
 	if (IsA(node, Query))
 	{
-		const char *part = stateful_part((Query *) node);
+		Scope		inner = {.query = (Query *) node,.outer = context};
+		const char *part = stateful_part(inner.query);
 
-		if (part && mentions_batch(node, names))
+		if (part && mentions_batch(node, context))
 			ereport(ERROR,
 					(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
 					 errmsg("%s over \"%s\" %s not supported", part, SCDC_BATCH,
 							strcmp(part, "DISTINCT") == 0 || strcmp(part, "LIMIT") == 0 ? "is" : "are"),
 					 errdetail("Their meaning in a stream is over the whole stream, not over one batch."),
 					 errhint("Commands in foreach_batch may do so for each batch.")));
-		return query_tree_walker((Query *) node, refuse_stateful, names, 0);
+		return query_tree_walker(inner.query, refuse_stateful, &inner, 0);
 	}
-	return expression_tree_walker(node, refuse_stateful, names);
+	return expression_tree_walker(node, refuse_stateful, context);
 }
 
 /* Its result is used by the names of its columns. */
@@ -194,8 +207,6 @@ scdc_sink_query_columns(const char *text)
 	SPIPlanPtr	plan = SPI_prepare(text, 0, NULL);
 	CachedPlanSource *source;
 	Query	   *query;
-	List	   *names = NIL;
-	int			known;
 
 	if (plan == NULL)
 		elog(ERROR, "SPI_prepare failed: %s", SPI_result_code_string(SPI_result));
@@ -206,13 +217,7 @@ scdc_sink_query_columns(const char *text)
 				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
 				 errmsg("%s not supported in \"query\"", query->rowMarks ? "row locks are" : "commands that change data are"),
 				 errhint("Commands in foreach_batch may do so for each batch.")));
-	/* once more for each step that leads from one to the next */
-	do
-	{
-		known = list_length(names);
-		(void) collect_names((Node *) query, &names);
-	} while (list_length(names) > known);
-	refuse_stateful((Node *) query, names);
+	refuse_stateful((Node *) query, NULL);
 	check_names(source->resultDesc);
 	return CreateTupleDescCopy(source->resultDesc);
 }

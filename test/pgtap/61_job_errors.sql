@@ -180,7 +180,12 @@ SELECT is(pg_temp.start_error(format('query => %L', q)), 'none', q) FROM unnest(
 	'SELECT id FROM batch WHERE id IN (SELECT max(id) FROM p61_src)', 'TABLE batch',
 	'SELECT id FROM batch UNION ALL SELECT n FROM batch', 'WITH b AS (SELECT id FROM batch) SELECT * FROM b', 'SELECT id FROM batch ORDER BY id',
 	'SELECT 1 AS one FROM (SELECT count(*) FROM p61_src) AS x, batch', 'WITH c AS (SELECT count(*) AS n FROM p61_src), b AS (SELECT id FROM batch) SELECT b.id, c.n FROM b, c',
-	'SELECT id FROM batch UNION ALL (SELECT n FROM batch UNION ALL SELECT n FROM p61_src)'
+	'SELECT id FROM batch UNION ALL (SELECT n FROM batch UNION ALL SELECT n FROM p61_src)',
+	-- one name for two, at different places; rows that are followed one by one
+	'WITH c AS (SELECT id FROM batch) SELECT id, (WITH c AS (SELECT id FROM p61_src) SELECT count(*) FROM c) AS n FROM c',
+	'WITH batch AS (SELECT count(*) AS n FROM p61_src) SELECT n FROM batch',
+	'WITH RECURSIVE c AS (SELECT id FROM batch UNION ALL SELECT id - 1 FROM c WHERE id > 1) SELECT id FROM c',
+	'WITH RECURSIVE c AS (SELECT id FROM p61_src UNION SELECT id - 1 FROM c WHERE id > 1) SELECT b.id FROM batch AS b, c'
 ]) AS q;
 SELECT matches(pg_temp.start_error(format('query => %L', q)), '^0A000 .*over "batch" (is|are) not supported.*foreach_batch', q) FROM unnest(ARRAY[
 	'SELECT count(*) FROM batch', 'SELECT id FROM batch GROUP BY id', 'SELECT DISTINCT id FROM batch', 'SELECT DISTINCT ON (id) id FROM batch',
@@ -189,7 +194,11 @@ SELECT matches(pg_temp.start_error(format('query => %L', q)), '^0A000 .*over "ba
 	'SELECT id FROM batch WHERE id = (SELECT max(id) FROM batch)', 'WITH c AS (SELECT sum(id) AS s FROM batch) SELECT s FROM c',
 	'WITH c AS (SELECT id FROM batch), d AS (SELECT count(*) AS n FROM c) SELECT n FROM d', 'WITH c AS (SELECT id FROM batch) SELECT (SELECT max(id) FROM c) AS m FROM p61_src',
 	'SELECT id FROM batch UNION ALL (SELECT id FROM batch UNION SELECT n FROM batch)', 'SELECT id FROM batch INTERSECT ALL SELECT n FROM batch',
-	'SELECT (SELECT count(*) FROM batch) AS c FROM p61_src', 'SELECT id FROM batch HAVING true'
+	'SELECT (SELECT count(*) FROM batch) AS c FROM p61_src', 'SELECT id FROM batch HAVING true',
+	'WITH c AS (SELECT id FROM p61_src) SELECT id, (WITH c AS (SELECT id FROM batch) SELECT count(*) FROM c) AS n FROM c',
+	'WITH b AS (SELECT id FROM batch), batch AS (SELECT id FROM b) SELECT count(*) AS n FROM batch',
+	'WITH RECURSIVE c AS (SELECT id, 1::bigint AS n FROM batch UNION ALL SELECT id, rank() OVER () FROM c WHERE n < 3) SELECT id FROM c',
+	'WITH RECURSIVE c AS (SELECT id FROM batch UNION SELECT id - 1 FROM c WHERE id > 1) SELECT id FROM c'
 ]) AS q WHERE q !~ 'HAVING';
 SELECT matches(pg_temp.start_error(format('query => %L', q)), '^22023 / "query" must be one SELECT over "batch"', q) FROM unnest(ARRAY[
 	'SELECT 1 INTO p61_x FROM batch', 'DELETE FROM p61_sink', 'SELECT * FROM batch; SELECT 1', 'CREATE TABLE p61_x ()', '', ';']) AS q;
