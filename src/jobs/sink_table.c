@@ -200,10 +200,15 @@ create_sink(ScdcQuery *q, RangeVar *rv, TupleDesc columns)
 
 	if (q->apply)
 	{
+		bool		not_null = true;
+
+		for (int i = 0; i < q->nkeys; i++)
+			not_null &= is_not_null_key(q, q->keys[i]);
 		resetStringInfo(&s);
-		appendStringInfo(&s, "CREATE UNIQUE INDEX ON %s (", name);
+		/* a primary key is also what publications, and a mirror's own log, know its rows by */
+		appendStringInfo(&s, not_null ? "ALTER TABLE %s ADD PRIMARY KEY (" : "CREATE UNIQUE INDEX ON %s (", name);
 		add_list(&s, "", key_list(q));
-		appendStringInfoString(&s, ") NULLS NOT DISTINCT");
+		appendStringInfoString(&s, not_null ? ")" : ") NULLS NOT DISTINCT");
 		run(s.data);
 	}
 	if (q->cluster_by)

@@ -173,6 +173,24 @@ SELECT pg_temp.done('p64 moved') \g /dev/null
 SELECT results_eq('SELECT id, a, b, c, d, g, h FROM p64_moved_mirror ORDER BY id', 'SELECT id, a, b, c, d, g, h FROM p64_moved ORDER BY id', 'a new one has them all');
 
 /*
+ * A mirror that is made has a primary key, if the source's rows have one: others know its rows by it, too
+ */
+CREATE PUBLICATION p64_pub FOR ALL TABLES;
+CREATE TABLE p64_keyed (a int, b text, v int, PRIMARY KEY (b, a));
+SELECT stream_track('p64_keyed');
+SELECT stream_start('p64 keyed', 'p64_keyed', sink => 'p64_keyed_mirror', sink_mode => 'apply') \g /dev/null
+INSERT INTO p64_keyed VALUES (1, 'x', 1), (2, 'y', 2);
+SELECT pg_temp.done('p64 keyed') \g /dev/null
+UPDATE p64_keyed SET v = 3 WHERE a = 1;
+DELETE FROM p64_keyed WHERE a = 2;
+SELECT pg_temp.done('p64 keyed') \g /dev/null
+SELECT results_eq('TABLE p64_keyed_mirror', 'TABLE p64_keyed', 'a mirror in a publication');
+SELECT stream_track('p64_keyed_mirror');
+SELECT stream_sync() \g /dev/null
+SELECT is(identity_columns, '{b,a}'::name[], 'a mirror can be tracked with the identity of its source') FROM stream_tables WHERE table_name = 'p64_keyed_mirror';
+DROP PUBLICATION p64_pub;
+
+/*
  * foreach: the row type has to fit when the query is started
  */
 CREATE TYPE p64_point AS (id point);
