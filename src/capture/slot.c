@@ -129,13 +129,21 @@ scdc_slot_problem(const char *name, XLogRecPtr position)
 	return NULL;
 }
 
+static void
+close_slot(void)
+{
+	FreeDecodingContext(ctx);
+	ctx = NULL;
+	ReplicationSlotRelease();
+}
+
 void
 scdc_slot_drop(const char *name)
 {
 	if (MyReplicationSlot && strcmp(NameStr(MyReplicationSlot->data.name), name) == 0)
 	{
 		if (ctx)
-			scdc_slot_close();
+			close_slot();
 		else
 			ReplicationSlotRelease();
 	}
@@ -170,14 +178,6 @@ scdc_slot_open(const char *name, XLogRecPtr position)
 
 	XLogBeginRead(ctx->reader, MyReplicationSlot->data.restart_lsn);
 	InvalidateSystemCaches();
-}
-
-void
-scdc_slot_close(void)
-{
-	FreeDecodingContext(ctx);
-	ctx = NULL;
-	ReplicationSlotRelease();
 }
 
 /*

@@ -33,7 +33,6 @@ extern void scdc_slot_drop(const char *name);
 
 /* Acquires the slot and opens decoding at position.  Outside a transaction. */
 extern void scdc_slot_open(const char *name, XLogRecPtr position);
-extern void scdc_slot_close(void);
 
 /* Decodes the next WAL record that is flushed.  False if there is none yet. */
 extern bool scdc_slot_read_record(void);

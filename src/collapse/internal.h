@@ -59,15 +59,8 @@ typedef struct ScdcPool
 
 extern void scdc_pool_init(ScdcPool *pool, ScdcContext context, Size limit);
 extern void *scdc_pool_alloc(ScdcPool *pool, Size size);
-extern void scdc_pool_free(ScdcPool *pool, void *piece, Size size);
 extern void scdc_pool_reset(ScdcPool *pool);	/* keeps one chunk */
 extern void scdc_pool_end(ScdcPool *pool);
-
-static inline bool
-scdc_pool_is_full(const ScdcPool *pool)
-{
-	return pool->limit != 0 && pool->used > pool->limit;
-}
 
 /* ---------------------------------------------------------------------
  * rows kept, and tables of identities

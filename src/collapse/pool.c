@@ -100,8 +100,8 @@ scdc_pool_alloc(ScdcPool *pool, Size size)
 	}
 }
 
-void
-scdc_pool_free(ScdcPool *pool, void *piece, Size size)
+static void
+free_piece(ScdcPool *pool, void *piece, Size size)
 {
 	Size		class = size_class(size);
 
@@ -339,5 +339,5 @@ scdc_drop_row(ScdcPool *pool, ScdcKeptRow *row)
 {
 	Size		size = row->room > 0 ? row->room * SCDC_POOL_STEP : MAXALIGN(sizeof(ScdcKeptRow)) + row->size;
 
-	scdc_pool_free(pool, row, size);
+	free_piece(pool, row, size);
 }

@@ -58,8 +58,9 @@ scdc_work_create(const char *log, TupleDesc visible, TupleDesc hidden, bool text
 	return w;
 }
 
-ScdcChangeType
-scdc_work_type(const ScdcWork *work, const Datum *values, const bool *isnull)
+/* Type that a label stands for; SCDC_CHANGE_OTHER if it is none of the four. */
+static ScdcChangeType
+type_of(const ScdcWork *work, const Datum *values, const bool *isnull)
 {
 	text	   *label;
 
@@ -106,7 +107,7 @@ scdc_work_form(ScdcWork *work, ScdcWorkBuffer *buffer, const Datum *values, cons
 	ScdcWorkRow *row = scdc_work_room(buffer, SCDC_WORK_TUPLE + offset + data_len);
 	MinimalTuple tuple = (MinimalTuple) ((char *) row + SCDC_WORK_TUPLE);
 
-	row->type = row->label = scdc_work_type(work, values, isnull);
+	row->type = row->label = type_of(work, values, isnull);
 	row->version = work->text_versions || isnull[work->version - 1] ? 0 : DatumGetInt64(values[work->version - 1]);
 	row->seq = seq;
 	row->timestamp = isnull[work->timestamp - 1] ? DT_NOBEGIN : DatumGetTimestampTz(values[work->timestamp - 1]);

@@ -88,9 +88,6 @@ extern ScdcWork *scdc_work_create(const char *log, TupleDesc visible, TupleDesc 
 /* Room for a row of that size, which is filled in. */
 extern ScdcWorkRow *scdc_work_room(ScdcWorkBuffer *buffer, Size size);
 
-/* Type that a label stands for; SCDC_CHANGE_OTHER if it is none of the four. */
-extern ScdcChangeType scdc_work_type(const ScdcWork *work, const Datum *values, const bool *isnull);
-
 /* Makes a row of values of work->desc, in the buffer. */
 extern const ScdcWorkRow *scdc_work_form(ScdcWork *work, ScdcWorkBuffer *buffer, const Datum *values, const bool *isnull,
 										 int64 seq);

@@ -389,6 +389,17 @@ scdc_changelog_scan_raw_size(ScdcLogScan *scan)
 	return DatumGetInt32(heap_getattr(scan->row.tuple, Anum_raw_size, RelationGetDescr(scan->blocks), &isnull));
 }
 
+/* Raises XX001 for a block that turned out to be damaged. */
+static void pg_attribute_noreturn()
+damaged(const ScdcBlockInfo *info, const char *err)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_DATA_CORRUPTED),
+			 errmsg("block of the change log is damaged: %s", err),
+			 errdetail("It holds versions " INT64_FORMAT " to " INT64_FORMAT " (chunk %d) of stream " INT64_FORMAT ".",
+					   info->first_version, info->last_version, info->chunk, info->stream_id)));
+}
+
 ScdcBlockReader *
 scdc_changelog_scan_open(ScdcLogScan *scan, bool with_changes)
 {
@@ -403,13 +414,13 @@ scdc_changelog_scan_open(ScdcLogScan *scan, bool with_changes)
 
 	versions = DatumGetByteaPP(row->versions);
 	if (!scdc_block_open_versions(&scan->reader, VARDATA_ANY(versions), VARSIZE_ANY_EXHDR(versions), &err))
-		scdc_changelog_damaged(&row->info, err);
+		damaged(&row->info, err);
 	if (with_changes)
 	{
 		bytea	   *changes = DatumGetByteaPP(row->changes);
 
 		if (!scdc_block_open_changes(&scan->reader, VARDATA_ANY(changes), VARSIZE_ANY_EXHDR(changes), &err))
-			scdc_changelog_damaged(&row->info, err);
+			damaged(&row->info, err);
 
 		/* decompressed by now; a copy fetched from out of line is not needed any more */
 		if ((Pointer) changes != DatumGetPointer(row->changes))
@@ -426,7 +437,7 @@ scdc_changelog_scan_event(ScdcLogScan *scan, ScdcEvent *event, const ScdcVersion
 	int			result = scdc_block_next(&scan->reader, event, version, &err);
 
 	if (result < 0)
-		scdc_changelog_damaged(&scan->row.info, err);
+		damaged(&scan->row.info, err);
 	return result > 0;
 }
 
@@ -437,7 +448,7 @@ scdc_changelog_scan_incomplete(ScdcLogScan *scan, ScdcEvent *event, uint32 *shar
 	int			result = scdc_block_next_incomplete(&scan->reader, event, shared, version, &err);
 
 	if (result < 0)
-		scdc_changelog_damaged(&scan->row.info, err);
+		damaged(&scan->row.info, err);
 	return result > 0;
 }
 
@@ -459,16 +470,6 @@ scdc_changelog_scan_end(ScdcLogScan *scan)
 	if (scan->ahead.tuple)
 		heap_freetuple(scan->ahead.tuple);
 	pfree(scan);
-}
-
-void
-scdc_changelog_damaged(const ScdcBlockInfo *info, const char *err)
-{
-	ereport(ERROR,
-			(errcode(ERRCODE_DATA_CORRUPTED),
-			 errmsg("block of the change log is damaged: %s", err),
-			 errdetail("It holds versions " INT64_FORMAT " to " INT64_FORMAT " (chunk %d) of stream " INT64_FORMAT ".",
-					   info->first_version, info->last_version, info->chunk, info->stream_id)));
 }
 
 /* ---------------------------------------------------------------------

@@ -109,7 +109,4 @@ extern void scdc_changelog_scan_complete(ScdcLogScan *scan, ScdcEvent *event);
 
 extern void scdc_changelog_scan_end(ScdcLogScan *scan);
 
-/* Raises XX001 for a block that turned out to be damaged. */
-extern void scdc_changelog_damaged(const ScdcBlockInfo *info, const char *err) pg_attribute_noreturn();
-
 #endif							/* SCDC_CHANGELOG_H */
