@@ -218,6 +218,12 @@ scdc_sink_query_columns(const char *text)
 				 errmsg("%s not supported in \"query\"", query->rowMarks ? "row locks are" : "commands that change data are"),
 				 errhint("Commands in foreach_batch may do so for each batch.")));
 	refuse_stateful((Node *) query, NULL);
+	/* mostly it names the source, and would bring all of that with each batch */
+	if (!mentions_batch((Node *) query, NULL))
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("\"query\" does not read \"%s\"", SCDC_BATCH),
+				 errhint("Relation \"%s\" has the changes of a batch; the source's own name stands for all of the table.", SCDC_BATCH)));
 	check_names(source->resultDesc);
 	return CreateTupleDescCopy(source->resultDesc);
 }

@@ -205,6 +205,11 @@ SELECT matches(pg_temp.start_error(format('query => %L', q)), '^22023 / "query" 
 SELECT matches(pg_temp.start_error(format('query => %L', q)), '^0A000 .* not supported in "query"', q) FROM unnest(ARRAY[
 	'WITH d AS (DELETE FROM p61_sink RETURNING id) SELECT id FROM batch', 'SELECT b.id FROM batch b, p61_sink s FOR UPDATE OF s']) AS q;
 SELECT matches(pg_temp.start_error('query => ''SELEC 1'''), '^42601 ', 'no SQL at all');
+SELECT matches(pg_temp.start_error(format('query => %L', q)), '^22023 / "query" does not read "batch" / ', q) FROM unnest(ARRAY[
+	'SELECT * FROM p61_src', 'SELECT 1 AS id', 'WITH batch AS (SELECT id FROM p61_src) SELECT * FROM batch', 'SELECT id FROM (VALUES (1)) AS batch(id)']) AS q;
+SELECT is(pg_temp.start_error(format('query => %L', q)), 'none', q) FROM unnest(ARRAY[
+	'WITH w AS (SELECT id FROM batch) SELECT * FROM w', 'SELECT id FROM p61_src WHERE EXISTS (SELECT FROM batch AS b WHERE b.id = p61_src.id)',
+	'WITH batch AS (SELECT id FROM batch) SELECT * FROM batch', 'SELECT 1 AS id UNION ALL SELECT id FROM batch']) AS q;
 SELECT matches(pg_temp.start_error('query => ''SELECT nothing FROM batch'''), '^42703 ', 'a column that batch does not have');
 SELECT matches(pg_temp.start_error('query => ''SELECT * FROM p61_nothing, batch'''), '^42P01 ', 'a table that is not there');
 SELECT matches(pg_temp.start_error('query => ''SELECT id FROM batch WHERE id = $1'''), '^42P02 ', 'a parameter');
