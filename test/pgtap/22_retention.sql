@@ -5,6 +5,7 @@ SET streamcdc.read_timeout = '60 s';
 
 SELECT no_plan();
 \ir include/errors.sql
+\ir include/waiting.sql
 
 -- what folding a whole read comes to, in the table's own form
 CREATE FUNCTION pg_temp.folded(table_name text) RETURNS SETOF jsonb
@@ -247,9 +248,8 @@ INSERT INTO p22_dropped VALUES (2);
 ALTER TABLE p22_dropped OWNER TO p22_other;
 DROP TABLE p22_dropped;
 SELECT is((SELECT count(*) FROM stream_changes('p22_dropped')), 2::bigint, 'a dropped table has its log');
-DO $$ BEGIN		-- capture says so in its own time
-	WHILE (SELECT last_version IS NULL FROM streamcdc.streams WHERE table_name = 'p22_dropped') LOOP PERFORM pg_sleep(0.01); END LOOP;
-END $$;
+-- capture says so in its own time
+CALL pg_temp.wait_until($$last_version IS NOT NULL FROM streamcdc.streams WHERE table_name = 'p22_dropped'$$);
 SET ROLE p22_other;
 SELECT stream_vacuum(before_version => 2) \g /dev/null
 RESET ROLE;

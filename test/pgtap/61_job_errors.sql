@@ -15,8 +15,9 @@ DECLARE
 	hint text;
 BEGIN
 	-- those of calls before this one have nothing to do, and end
-	WHILE (SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'streamcdc job')
-		  > 12 + (SELECT count(*) FROM stream_queries WHERE status = 'running') LOOP
+	FOR i IN 1 .. 12000 LOOP
+		EXIT WHEN (SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'streamcdc job')
+			<= 12 + (SELECT count(*) FROM stream_queries WHERE status = 'running');
 		PERFORM pg_sleep(0.01), pg_stat_clear_snapshot();
 	END LOOP;
 	IF role_name IS NOT NULL THEN

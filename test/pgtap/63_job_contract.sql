@@ -10,6 +10,7 @@ ALTER SYSTEM SET streamcdc.max_restarts = 0;
 SELECT pg_reload_conf() \g /dev/null
 
 \ir include/jobs.sql
+\ir include/waiting.sql
 
 -- SQLSTATE, message, detail and hint of a command; "none" if it succeeds
 CREATE FUNCTION pg_temp.error_of(command text) RETURNS text
@@ -254,18 +255,6 @@ SELECT is(pg_temp.error_of($$SELECT stream_start('p63 over', 'p63_src', foreach 
 /*
  * An interval: between two batches the query waits
  */
-CREATE PROCEDURE pg_temp.wait_until(condition text)
-LANGUAGE plpgsql AS $$
-DECLARE
-	ok boolean;
-BEGIN
-	LOOP
-		EXECUTE 'SELECT ' || condition INTO ok;
-		EXIT WHEN ok;
-		COMMIT;
-		PERFORM pg_sleep(0.01);
-	END LOOP;
-END $$;
 SELECT stream_start('p63 hourly', 'p63_src', sink => 'p63_hourly', trigger => '1 hour') \g /dev/null
 CALL pg_temp.wait_until($$EXISTS (SELECT FROM p63_hourly)$$);
 CALL pg_temp.wait_until($$EXISTS (SELECT FROM pg_stat_activity WHERE application_name = 'p63 hourly' AND state = 'idle' AND query = 'waiting for the next trigger')$$);

@@ -180,7 +180,7 @@ my $locked = $node->background_psql('postgres', on_error_stop => 1);
 $locked->query_safe('BEGIN; LOCK TABLE q_sink');
 sql($node, "INSERT INTO src VALUES (4, 'd')");
 $node->poll_query_until('postgres', "SELECT EXISTS (SELECT FROM pg_locks WHERE NOT granted AND relation = 'q_sink'::regclass)") or die 'the job does not wait';
-$locked->query_safe("SELECT stream_stop('q', '4 s')");
+$locked->query_safe("SELECT stream_stop('q', '10 s')");
 $locked->query_safe('COMMIT');
 is(sql($node, "SELECT status FROM stream_queries WHERE query_name = 'q'"), 'stopped', 'a batch that waits for the stopping transaction is rolled back');
 sql($node, "SELECT stream_resume('q')");
