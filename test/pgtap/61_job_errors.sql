@@ -184,7 +184,7 @@ SELECT is(pg_temp.start_error(format('query => %L', q)), 'none', q) FROM unnest(
 	'SELECT id FROM batch UNION ALL (SELECT n FROM batch UNION ALL SELECT n FROM p61_src)',
 	-- one name for two, at different places; rows that are followed one by one
 	'WITH c AS (SELECT id FROM batch) SELECT id, (WITH c AS (SELECT id FROM p61_src) SELECT count(*) FROM c) AS n FROM c',
-	'WITH batch AS (SELECT count(*) AS n FROM p61_src) SELECT n FROM batch',
+	'SELECT id, n FROM batch, (WITH batch AS (SELECT count(*) AS n FROM p61_src) SELECT n FROM batch) AS c',
 	'WITH RECURSIVE c AS (SELECT id FROM batch UNION ALL SELECT id - 1 FROM c WHERE id > 1) SELECT id FROM c',
 	'WITH RECURSIVE c AS (SELECT id FROM p61_src UNION SELECT id - 1 FROM c WHERE id > 1) SELECT b.id FROM batch AS b, c'
 ]) AS q;
