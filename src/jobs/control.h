@@ -27,9 +27,18 @@ extern pg_uuid_t scdc_control_resume(const char *name); /* returns the id of the
  * time-out, 25001 if the query was started by this very transaction.
  */
 extern void scdc_control_stop(const char *name, long timeout);
+
+/*
+ * Forgets a query, its progress and its state; the batch under way is rolled
+ * back.  Locks streamcdc.queries as scdc_control_start does.
+ */
 extern void scdc_control_drop(const char *name);
 
-/* Waits until all that was captured before is processed (ms; 0: no limit). */
+/*
+ * Waits until all that was committed before the call is processed (ms; 0: no
+ * limit).  Raises 57014 on time-out, 55000 if the query does not run, 25001 if
+ * it was started by this very transaction, and the query's error if it fails.
+ */
 extern void scdc_control_process_all(const char *name, long timeout);
 
 /*
@@ -40,7 +49,7 @@ extern bool scdc_control_await(const char *name, long timeout);
 extern bool scdc_control_await_any(long timeout);
 extern void scdc_control_reset_terminated(void);
 
-/* The query, with the right to stop and see it checked if so asked; raises 42704 and 42501. */
+/* The query, in the current context, with the right to stop and see it checked if so asked; raises 42704 and 42501. */
 extern ScdcQuery *scdc_control_find(const char *name, bool check_owner, Snapshot snapshot);
 
 /* May the current user stop the query and see its details? */

@@ -25,6 +25,7 @@
 
 #include "attempt.h"
 #include "clock.h"
+#include "debug.h"
 #include "jobs/launch.h"
 #include "jobs/slots.h"
 #include "jobs/job.h"
@@ -307,6 +308,7 @@ scdc_starter_main(Datum arg)
 		scdc_label_remove(SCDC_MARK_JOBS);
 	PopActiveSnapshot();
 	CommitTransactionCommand();
+	scdc_debug_point("starter-looked");
 
 	if (entry)
 	{

@@ -5,8 +5,9 @@
  *
  * stream_start launches a worker itself, so that the caller is told if there
  * is none to be had.  After a server start, and when a worker ended that
- * should not have, the launcher starts a short-lived worker in each database
- * that is marked, the starter, which reads what should run and launches it.
+ * should not have, the launcher starts a short-lived maintenance worker in
+ * each database that is marked, the starter, which reads what should run and
+ * launches it.
  *
  *-------------------------------------------------------------------------
  */
@@ -35,7 +36,7 @@ extern ScdcLaunch scdc_job_launch(const ScdcQuery *query, const pg_uuid_t *run_i
 /* Launcher: starts starters where queries may be without workers; returns how long it may sleep (ms). */
 extern long scdc_starter_launch_missing(long sleep);
 
-/* Have the queries of a database looked at again after a while (ms). */
+/* Have the queries of a database looked at again after a while (ms).  From any process that may take LWLocks. */
 extern void scdc_starter_look(Oid dboid, long delay);
 
 #endif							/* SCDC_LAUNCH_H */

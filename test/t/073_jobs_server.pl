@@ -83,6 +83,17 @@ wait_for($node, "bool_and(status = 'running') FROM stream_queries", 'with enough
 sql($node, "SELECT stream_drop(query_name) FROM stream_queries WHERE query_name <> 'q'");
 is(sql($node, "SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'streamcdc job'"), 1, 'those that are dropped are gone');
 
+# one that ends when the worker that looks for such has just looked is not forgotten
+my $one_waits = "SELECT count(*) = 1 FROM pg_stat_activity WHERE backend_type = 'streamcdc job' AND query = 'waiting for changes'";
+debug_point($node, 'starter-looked', 'wait', 'starter');
+signal_worker($node, 'TERM', 'job');
+$node->poll_query_until('postgres', "SELECT (pg_stat_file('streamcdc_debug_starter', true)).size IS NOT NULL") or die 'nobody looks';
+$node->poll_query_until('postgres', $one_waits) or die 'there is no other worker';
+signal_worker($node, 'TERM', 'job');
+$node->poll_query_until('postgres', "SELECT count(*) = 0 FROM pg_stat_activity WHERE backend_type = 'streamcdc job'") or die 'it does not end';
+debug_point($node);
+ok($node->poll_query_until('postgres', $one_waits), 'a worker that ends while others are looked for is replaced, too');
+
 # ---- shutdown in the middle of a batch ----
 
 for my $mode (qw(fast immediate smart))
