@@ -3,7 +3,6 @@
 -- committed before the baseline's snapshot is part of the baseline.
 
 SET client_min_messages = warning;
-SET streamcdc.read_timeout = '60 s';
 
 SELECT plan(60);
 
@@ -24,7 +23,7 @@ END $$;
 CREATE TABLE p10_keyed (id int PRIMARY KEY, v text);
 INSERT INTO p10_keyed VALUES (1, 'a'), (2, 'b'), (3, 'c');
 SELECT stream_track('p10_keyed');
-SELECT stream_sync() \g /dev/null
+SELECT stream_sync('180 s') \g /dev/null
 
 SELECT is(pg_temp.feed($$'p10_keyed'$$),
 	'0 insert {"v": "a", "id": 1}' || E'\n' ||
@@ -214,7 +213,7 @@ COMMIT;
 CREATE TABLE p10_bare (a int, b text);
 INSERT INTO p10_bare VALUES (1, 'x'), (1, 'x');
 SELECT stream_track('p10_bare');
-SELECT stream_sync() \g /dev/null
+SELECT stream_sync('180 s') \g /dev/null
 BEGIN;														-- 1
 UPDATE p10_bare SET b = 'y';
 UPDATE p10_bare SET b = b;
@@ -235,7 +234,7 @@ CREATE TYPE p10_enum AS ENUM ('red', 'green');
 CREATE TABLE p10_identity (n numeric, t text COLLATE p10_nocase, e p10_enum, d int, UNIQUE (n, t, e));
 INSERT INTO p10_identity VALUES (1.0, 'Abc', 'red', 1);
 SELECT stream_track('p10_identity', ARRAY['n', 't', 'e']::name[]);
-SELECT stream_sync() \g /dev/null
+SELECT stream_sync('180 s') \g /dev/null
 BEGIN;														-- 1
 UPDATE p10_identity SET n = 1.00, t = 'aBC', d = 2;
 UPDATE p10_identity SET d = 3;
@@ -270,7 +269,7 @@ INSERT INTO p10_types VALUES (
 	'10.0.0.0/8', '(1.5,2)', B'10101', '<a>1</a>', 12.34, '16/B374D848', 4294967295, 'a fat cat', 5, NULL);
 INSERT INTO p10_types (id) VALUES (2);
 SELECT stream_track('p10_types');
-SELECT stream_sync() \g /dev/null
+SELECT stream_sync('180 s') \g /dev/null
 UPDATE p10_types SET a = 1;
 
 CREATE TABLE p10_expected (id int, row_data jsonb);
@@ -295,7 +294,7 @@ RESET TimeZone; RESET DateStyle; RESET IntervalStyle; RESET bytea_output; RESET 
 CREATE TABLE p10_ddl (id int PRIMARY KEY, old_name text, secret text);
 INSERT INTO p10_ddl VALUES (1, 'a', 's');
 SELECT stream_track('p10_ddl');
-SELECT stream_sync() \g /dev/null
+SELECT stream_sync('180 s') \g /dev/null
 ALTER TABLE p10_ddl RENAME old_name TO new_name;
 ALTER TABLE p10_ddl ADD added int DEFAULT 7;
 UPDATE p10_ddl SET new_name = 'b';							-- 1
@@ -324,7 +323,7 @@ RESET ROLE;
  */
 CREATE TABLE p10_large (id int PRIMARY KEY, v text);
 SELECT stream_track('p10_large', baseline => false);
-SELECT stream_sync() \g /dev/null
+SELECT stream_sync('180 s') \g /dev/null
 INSERT INTO p10_large SELECT g, repeat(md5(g::text), 4) FROM generate_series(1, 30000) AS g;	-- 1
 UPDATE p10_large SET v = 'x' || id;															-- 2
 BEGIN;																						-- 3

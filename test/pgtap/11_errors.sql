@@ -1,7 +1,6 @@
 -- Each error of the reading functions: SQLSTATE, condition in DETAIL, and what comes first.
 
 SET client_min_messages = warning;
-SET streamcdc.read_timeout = '60 s';
 
 SELECT plan(75);
 
@@ -25,7 +24,7 @@ SELECT stream_track('p11_bare');
 CREATE TABLE p11_untracked (id int);
 CREATE TABLE "p11 Odd" (id int);
 CREATE VIEW p11_view AS SELECT 1 AS id;
-SELECT stream_sync() \g /dev/null
+SELECT stream_sync('180 s') \g /dev/null
 INSERT INTO p11_keyed VALUES (2, 'b');
 
 /*
@@ -112,7 +111,7 @@ SELECT is(pg_temp.changes_error($$'p11_bare', deduplication_mode => 'netChanges'
 CREATE TABLE p11_new (id int PRIMARY KEY);
 INSERT INTO p11_new VALUES (1);
 SELECT stream_track('p11_new', baseline => false);
-SELECT stream_sync() \g /dev/null
+SELECT stream_sync('180 s') \g /dev/null
 INSERT INTO p11_new VALUES (2);								-- 1
 SELECT is(pg_temp.changes_error($$'p11_new', 0$$), '55000 The oldest version is 1.', 'without a baseline there is no version 0');
 SELECT is(pg_temp.changes_error($$'p11_new', 0, starting_bound_inclusive => false$$), 'none', 'but it may be the exclusive start');
@@ -121,7 +120,7 @@ SELECT stream_untrack('p11_new');
 SELECT is(pg_temp.changes_error($$'p11_new'$$), '0A000 Error condition: UNSUPPORTED_FEATURE.CHANGE_DATA_CAPTURE_ON_RELATION.', 'untracked is not tracked');
 SELECT stream_track('p11_new');
 CREATE TABLE p11_before AS SELECT clock_timestamp() AS at;
-SELECT stream_sync() \g /dev/null
+SELECT stream_sync('180 s') \g /dev/null
 SELECT is(pg_temp.changes_error($$'p11_new', 1$$), '55000 The oldest version is 2.', 'versions of an earlier tracking are gone');
 SELECT is((SELECT string_agg(_commit_version::text, ' ') FROM stream_changes('p11_new', 2)), '2 2', 'and go on in the next one');
 SELECT alike(pg_temp.changes_error($$'p11_new', starting_timestamp => '-infinity'$$), '55000 The oldest version is 2, and%', 'by time as well');
@@ -172,7 +171,7 @@ CREATE TABLE p11_dropped (id int PRIMARY KEY);
 ALTER TABLE p11_dropped OWNER TO p11_owner;
 GRANT SELECT ON p11_dropped TO p11_reader;
 SELECT stream_track('p11_dropped');
-SELECT stream_sync() \g /dev/null
+SELECT stream_sync('180 s') \g /dev/null
 INSERT INTO p11_dropped VALUES (1);
 SELECT stream_latest_version('p11_dropped');
 DROP TABLE p11_dropped;

@@ -1,7 +1,6 @@
 -- stream_changes(NULL::table, ...): rows of today's row type.
 
 SET client_min_messages = warning;
-SET streamcdc.read_timeout = '60 s';
 
 SELECT plan(30);
 
@@ -16,7 +15,7 @@ SELECT stream_track('p12_plain');
 CREATE TABLE p12_rich (id int PRIMARY KEY, mood p12_mood, moods p12_mood[], pair p12_pair, small p12_small, big text, iv interval, d date);
 INSERT INTO p12_rich VALUES (1, 'bad', '{ok,bad}', '(1,"a b")', 7, repeat('0123456789', 1000), '-1 day +02:03:04', '2024-02-01');
 SELECT stream_track('p12_rich');
-SELECT stream_sync() \g /dev/null
+SELECT stream_sync('180 s') \g /dev/null
 
 UPDATE p12_plain SET v = 'b' WHERE id = 1;					-- 1
 
@@ -65,7 +64,7 @@ SELECT is((SELECT count(*) FROM stream_changes(NULL::p12_plain, 1) WHERE (row_da
 -- values without a jsonb form: found out when read, or when captured (inside of another value)
 CREATE TABLE p12_json (id int PRIMARY KEY, a json, "b c" json[]);
 SELECT stream_track('p12_json');
-SELECT stream_sync() \g /dev/null
+SELECT stream_sync('180 s') \g /dev/null
 INSERT INTO p12_json VALUES (1, '{"a": 1}', '{"{}"}');			-- 1
 INSERT INTO p12_json VALUES (2, '{}', ARRAY['{"k": "\u0000"}'::json]);	-- 2
 INSERT INTO p12_json VALUES (3, '"\u0000"', '{}');				-- 3
@@ -80,7 +79,7 @@ SELECT is((SELECT count(*) FROM stream_changes('p12_json', 0, 1)), 1::bigint, 'a
 -- a row whose jsonb would be too large, although its image is small
 CREATE TABLE p12_large (id int PRIMARY KEY, a text, b text, c text);
 SELECT stream_track('p12_large');
-SELECT stream_sync() \g /dev/null
+SELECT stream_sync('180 s') \g /dev/null
 INSERT INTO p12_large VALUES (1, repeat('x', 90000000), repeat('y', 100000000), repeat('z', 80000000));
 SELECT is(pg_temp.error_of($$SELECT * FROM stream_changes('p12_large', 1)$$),
 	'54000 / total size of jsonb object elements exceeds the maximum of 268435455 bytes / The value is that of column "b" in version 1.', 'a row that is too large for jsonb: its largest column');
@@ -90,7 +89,7 @@ SELECT is((SELECT length((row_data).c) FROM stream_changes(NULL::p12_large, 1)),
 CREATE TABLE p12_types (id int PRIMARY KEY, v varchar(5), w varchar(5), mood p12_mood);
 INSERT INTO p12_types VALUES (1, 'abcde', 'x', 'ok');
 SELECT stream_track('p12_types');
-SELECT stream_sync() \g /dev/null
+SELECT stream_sync('180 s') \g /dev/null
 ALTER TABLE p12_types ALTER v TYPE varchar(10), ALTER w TYPE text;
 UPDATE p12_types SET v = 'abcdefgh', w = 'longer than five';	-- 1
 SELECT results_eq($$SELECT (row_data).v, (row_data).w FROM stream_changes(NULL::p12_types) WHERE _change_type = 'insert'$$,
@@ -109,7 +108,7 @@ SELECT results_eq($$SELECT (row_data).mood FROM stream_changes(NULL::p12_types, 
 CREATE TABLE p12_cast (id int PRIMARY KEY, v text, j text);
 INSERT INTO p12_cast VALUES (1, '10', '{}');
 SELECT stream_track('p12_cast');
-SELECT stream_sync() \g /dev/null
+SELECT stream_sync('180 s') \g /dev/null
 UPDATE p12_cast SET v = '11';								-- 1
 ALTER TABLE p12_cast ALTER v TYPE int USING v::int, ALTER j TYPE jsonb USING j::jsonb;	-- 2
 UPDATE p12_cast SET v = 12;									-- 3
@@ -122,7 +121,7 @@ SELECT results_eq($$SELECT (row_data).v FROM stream_changes(NULL::p12_cast, 3)$$
 CREATE TABLE p12_empty ();
 INSERT INTO p12_empty DEFAULT VALUES;
 SELECT stream_track('p12_empty');
-SELECT stream_sync() \g /dev/null
+SELECT stream_sync('180 s') \g /dev/null
 INSERT INTO p12_empty DEFAULT VALUES;						-- 1
 SELECT results_eq($$SELECT _commit_version, row_data::text FROM stream_changes(NULL::p12_empty)$$, $$VALUES (0::bigint, '()'), (1, '()')$$, 'rows without columns');
 SELECT results_eq($$SELECT _commit_version, row_data FROM stream_changes('p12_empty')$$, $$VALUES (0::bigint, '{}'::jsonb), (1, '{}')$$, 'also as jsonb');

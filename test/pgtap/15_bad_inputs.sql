@@ -1,7 +1,6 @@
 -- What functions get that nobody meant them to get: relations of every kind, names of every kind, arguments at and beyond their limits.
 
 SET client_min_messages = warning;
-SET streamcdc.read_timeout = '60 s';
 
 SELECT plan(104);
 
@@ -29,7 +28,7 @@ SELECT 'gone'::regclass::oid AS gone \gset
 DROP TABLE gone;
 CREATE TABLE tracked (id int PRIMARY KEY, v text);
 SELECT stream_track('tracked') \g /dev/null
-SELECT stream_sync() \g /dev/null
+SELECT stream_sync('180 s') \g /dev/null
 INSERT INTO tracked VALUES (1, 'a');								-- 1
 
 -- a temporary table of another session
@@ -109,7 +108,7 @@ BEGIN
 END $$;
 CREATE TEMP TABLE tried AS SELECT name, format('%I.%I', 'p15' || right(name, 60), name) AS full_name, pg_temp.try_name(name) AS hint FROM names;
 SELECT is_empty($$SELECT full_name, hint FROM tried WHERE hint <> format('SELECT stream_track(%L);', full_name)$$, 'the hint has the name as it can be written');
-SELECT stream_sync() \g /dev/null
+SELECT stream_sync('180 s') \g /dev/null
 SELECT format('INSERT INTO %s VALUES (1, %L)', full_name, name) FROM tried \gexec
 SELECT is_empty($$SELECT full_name FROM tried AS t WHERE (SELECT row_data FROM stream_changes(t.full_name, 1)) IS DISTINCT FROM jsonb_build_object(t.name, 1, left(t.name, 60) || 'v', t.name)$$,
 	'read by name');

@@ -1,7 +1,6 @@
 -- Composite types and enums that are altered while a tracked table uses them: each value of the log is what it was.
 
 SET client_min_messages = warning;
-SET streamcdc.read_timeout = '60 s';
 
 SELECT plan(34);
 
@@ -15,7 +14,7 @@ CREATE DOMAIN pair_domain AS pair;
 CREATE TABLE t (id int PRIMARY KEY, p pair, ps pair[], d pair_domain, ds pair_domain[]);
 CREATE FUNCTION a_pair() RETURNS pair LANGUAGE sql AS $$ SELECT ROW(1, E'a "b" \\ ,()', ROW(7, NULL))::pair $$;
 SELECT stream_track('t') \g /dev/null
-SELECT stream_sync() \g /dev/null
+SELECT stream_sync('180 s') \g /dev/null
 INSERT INTO t VALUES (1, a_pair(), ARRAY[[a_pair(), NULL]], a_pair(), ARRAY[a_pair(), NULL]);	-- 1
 INSERT INTO t VALUES (2, NULL, '[5:5]={"(,,)"}', '(,"",)', '{}');							-- 2
 INSERT INTO t VALUES (3, NULL, NULL, NULL, NULL);											-- 3
@@ -68,7 +67,7 @@ SELECT is_empty('SELECT pg_temp.differences()', 'none is left');
 CREATE TYPE other AS (a int);
 CREATE TABLE changed (id int PRIMARY KEY, p other);
 SELECT stream_track('changed') \g /dev/null
-SELECT stream_sync() \g /dev/null
+SELECT stream_sync('180 s') \g /dev/null
 INSERT INTO changed VALUES (1, ROW(1));														-- 1
 ALTER TABLE changed ALTER p TYPE inner_type USING ROW('x', NULL);							-- 2
 INSERT INTO changed VALUES (2, ROW('x', NULL));												-- 3
@@ -84,7 +83,7 @@ CREATE FUNCTION size_number(size) RETURNS int LANGUAGE sql IMMUTABLE AS $$ SELEC
 CREATE CAST (size AS int) WITH FUNCTION size_number(size) AS ASSIGNMENT;
 CREATE TABLE sizes (id int PRIMARY KEY, a size, b size, c size, d size_domain, e size_domain);
 SELECT stream_track('sizes') \g /dev/null
-SELECT stream_sync() \g /dev/null
+SELECT stream_sync('180 s') \g /dev/null
 INSERT INTO sizes VALUES (1, 'small', 'large', NULL, 'large', 'small');						-- 1
 ALTER TABLE sizes ALTER a TYPE int USING a::int, ALTER b TYPE text, ALTER c TYPE date USING NULL, ALTER d TYPE int USING d::size::int, ALTER e TYPE size;	-- 2
 INSERT INTO sizes VALUES (2, 2, 'x', '2024-01-01', 3, 'large');								-- 3
@@ -98,7 +97,7 @@ CREATE TYPE mood AS ENUM ('ok', 'bad', 'so so');
 CREATE TYPE key_pair AS (m mood, n numeric);
 CREATE TABLE keys (k mood, p key_pair, ms mood[], v int, PRIMARY KEY (k, p, ms));
 SELECT stream_track('keys') \g /dev/null
-SELECT stream_sync() \g /dev/null
+SELECT stream_sync('180 s') \g /dev/null
 INSERT INTO keys VALUES ('ok', '(bad,1.0)', '{ok,"so so"}', 1), ('bad', '(ok,1)', '{}', 1);	-- 1
 ALTER TYPE mood RENAME VALUE 'ok' TO 'x';
 ALTER TYPE mood RENAME VALUE 'bad' TO 'ok';
@@ -121,7 +120,7 @@ SELECT is_empty($$SELECT * FROM stream_changes('keys', deduplication_mode => 'ne
 -- in the middle of a transaction: what it does to a row is still one change
 CREATE TABLE middle (k mood PRIMARY KEY, p key_pair, gone text, v int);
 SELECT stream_track('middle') \g /dev/null
-SELECT stream_sync() \g /dev/null
+SELECT stream_sync('180 s') \g /dev/null
 CREATE FUNCTION pg_temp.middle(version bigint) RETURNS text LANGUAGE sql AS $$
 	SELECT string_agg(format('%s %s', _change_type, row_data -> 'v'), ', ') FROM stream_changes('middle', version, version, compute_updates => true) $$;
 INSERT INTO middle VALUES ('x', ROW('x', 1, 1), 'g', 0);									-- 1

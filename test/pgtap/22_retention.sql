@@ -1,7 +1,6 @@
 -- stream_vacuum: which versions go, what is left of them, and what keeps them.
 
 SET client_min_messages = warning;
-SET streamcdc.read_timeout = '60 s';
 
 SELECT no_plan();
 \ir include/errors.sql
@@ -22,14 +21,14 @@ LANGUAGE sql AS $$ SELECT concat_ws(' ', first_version, last_version, changes, b
 CREATE TABLE p22_t (id int PRIMARY KEY, v text);
 INSERT INTO p22_t VALUES (1, 'a'), (2, 'b'), (3, 'c');
 SELECT stream_track('p22_t') \g /dev/null
-SELECT stream_sync() \g /dev/null
+SELECT stream_sync('180 s') \g /dev/null
 INSERT INTO p22_t VALUES (4, 'd');					-- 1
 UPDATE p22_t SET v = 'A' WHERE id = 1;				-- 2
 DELETE FROM p22_t WHERE id = 2;						-- 3
 UPDATE p22_t SET v = 'D' WHERE id = 4;				-- 4
 INSERT INTO p22_t VALUES (5, 'e');					-- 5
 UPDATE p22_t SET id = 6, v = 'six' WHERE id = 5;	-- 6
-SELECT stream_sync() \g /dev/null
+SELECT stream_sync('180 s') \g /dev/null
 CREATE TABLE p22_before AS SELECT _commit_version, _change_type, row_data, _commit_timestamp FROM stream_changes('p22_t');
 
 /*
@@ -113,12 +112,12 @@ SELECT is(stream_vacuum('p22_t', 9223372036854775807), 1::bigint, 'a version tha
  */
 CREATE TABLE p22_many (id int PRIMARY KEY, v text);
 SELECT stream_track('p22_many') \g /dev/null
-SELECT stream_sync() \g /dev/null
+SELECT stream_sync('180 s') \g /dev/null
 INSERT INTO p22_many SELECT i, repeat(md5(i::text), 20) FROM generate_series(1, 6000) AS i;		-- 1, some MB
 DO $$ BEGIN FOR i IN 1 .. 300 LOOP UPDATE p22_many SET v = i WHERE id = i; COMMIT; END LOOP; END $$;	-- 2 to 301
 INSERT INTO p22_many SELECT i, repeat(md5(i::text), 20) FROM generate_series(6001, 9000) AS i;	-- 302
 UPDATE p22_many SET v = 'x' WHERE id = 1;																-- 303
-SELECT stream_sync() \g /dev/null
+SELECT stream_sync('180 s') \g /dev/null
 CREATE TABLE p22_many_before AS SELECT _commit_version, _change_type, md5(row_data::text) AS row, _commit_timestamp FROM stream_changes('p22_many', 1);
 CREATE FUNCTION pg_temp.same_after(first bigint) RETURNS text
 LANGUAGE plpgsql AS $$
@@ -144,7 +143,7 @@ SELECT is((SELECT count(*) FROM stream_versions('p22_many')), 2::bigint, 'the ba
  */
 CREATE TABLE p22_columns (id int PRIMARY KEY, a text, b text, c int);
 SELECT stream_track('p22_columns') \g /dev/null
-SELECT stream_sync() \g /dev/null
+SELECT stream_sync('180 s') \g /dev/null
 INSERT INTO p22_columns VALUES (1, 'a', 'b', 1), (2, 'a', 'b', 2);						-- 1
 ALTER TABLE p22_columns ADD COLUMN d text DEFAULT 'dd';
 INSERT INTO p22_columns VALUES (3, 'a', 'b', 3, 'new');									-- 2
@@ -165,7 +164,7 @@ CREATE TABLE p22_rows (a int, b text);
 INSERT INTO p22_rows SELECT 1, 'x' FROM generate_series(1, 3);
 INSERT INTO p22_rows VALUES (2, NULL), (3, repeat('long', 3000));
 SELECT stream_track('p22_rows') \g /dev/null
-SELECT stream_sync() \g /dev/null
+SELECT stream_sync('180 s') \g /dev/null
 DELETE FROM p22_rows WHERE ctid = (SELECT min(ctid) FROM p22_rows WHERE a = 1);			-- 1
 ALTER TABLE p22_rows ADD COLUMN c int DEFAULT 5;
 INSERT INTO p22_rows VALUES (1, 'x', 5);												-- 2: like two that are there
@@ -181,7 +180,7 @@ SELECT bag_eq($$SELECT (row_data).* FROM stream_changes(NULL::p22_rows)$$, 'TABL
 CREATE TABLE p22_lost (id int PRIMARY KEY, v text);
 INSERT INTO p22_lost VALUES (1, 'a'), (2, 'b');
 SELECT stream_track('p22_lost') \g /dev/null
-SELECT stream_sync() \g /dev/null
+SELECT stream_sync('180 s') \g /dev/null
 UPDATE p22_lost SET v = 'A' WHERE id = 1;												-- 1
 ALTER TABLE p22_lost DROP CONSTRAINT p22_lost_pkey;
 INSERT INTO p22_lost VALUES (1, 'A'), (2, 'c');											-- 2: twice
@@ -195,7 +194,7 @@ SELECT bag_eq($$SELECT (row_data).* FROM stream_changes(NULL::p22_lost)$$, 'TABL
 CREATE TABLE p22_none (id int PRIMARY KEY);
 INSERT INTO p22_none VALUES (-1);
 SELECT stream_track('p22_none', baseline => false) \g /dev/null
-SELECT stream_sync() \g /dev/null
+SELECT stream_sync('180 s') \g /dev/null
 INSERT INTO p22_none VALUES (1);
 INSERT INTO p22_none VALUES (2);
 INSERT INTO p22_none VALUES (3);
@@ -211,7 +210,7 @@ SELECT results_eq($$SELECT _commit_version, row_data FROM stream_changes('p22_no
 -- a table that is tracked again goes on with versions, too, and forgets none
 SELECT stream_untrack('p22_t') \g /dev/null
 SELECT stream_track('p22_t') \g /dev/null
-SELECT stream_sync() \g /dev/null
+SELECT stream_sync('180 s') \g /dev/null
 SELECT is(pg_temp.shape('p22_t'), '8 8 5 5 1 streaming', 'tracked again after all versions were removed');
 UPDATE p22_t SET v = 'z' WHERE id = 1;
 UPDATE p22_t SET v = 'zz' WHERE id = 1;
@@ -224,7 +223,7 @@ SELECT is(pg_temp.error_of($$SELECT * FROM stream_changes('p22_t', 9)$$), '55000
 CREATE TABLE p22_gap (id int PRIMARY KEY);
 INSERT INTO p22_gap VALUES (1);
 SELECT stream_track('p22_gap', on_truncate => 'gap') \g /dev/null
-SELECT stream_sync() \g /dev/null
+SELECT stream_sync('180 s') \g /dev/null
 INSERT INTO p22_gap VALUES (2);			-- 1
 TRUNCATE p22_gap;						-- 2
 INSERT INTO p22_gap VALUES (3);			-- 3
@@ -242,7 +241,7 @@ SELECT results_eq($$SELECT row_data FROM stream_changes('p22_gap', 4)$$, $$VALUE
  */
 CREATE TABLE p22_dropped (id int PRIMARY KEY);
 SELECT stream_track('p22_dropped') \g /dev/null
-SELECT stream_sync() \g /dev/null
+SELECT stream_sync('180 s') \g /dev/null
 INSERT INTO p22_dropped VALUES (1);
 INSERT INTO p22_dropped VALUES (2);
 ALTER TABLE p22_dropped OWNER TO p22_other;
@@ -268,19 +267,19 @@ SELECT is_empty($$SELECT * FROM streamcdc.blocks WHERE stream_id NOT IN (SELECT 
 CREATE TABLE p22_src (id int PRIMARY KEY, v int);
 INSERT INTO p22_src VALUES (1, 0), (2, 0);
 SELECT stream_track('p22_src') \g /dev/null
-SELECT stream_sync() \g /dev/null
+SELECT stream_sync('180 s') \g /dev/null
 SELECT stream_start('p22_raw', 'p22_src', sink => 'p22_raw_sink') \g /dev/null
-SELECT stream_process_all_available('p22_raw', '60 s') \g /dev/null
+SELECT stream_process_all_available('p22_raw', '180 s') \g /dev/null
 UPDATE p22_src SET v = 1 WHERE id = 1;			-- 1
 UPDATE p22_src SET v = 2 WHERE id = 1;			-- 2
-SELECT stream_process_all_available('p22_raw', '60 s') \g /dev/null
+SELECT stream_process_all_available('p22_raw', '180 s') \g /dev/null
 SELECT stream_stop('p22_raw') \g /dev/null
 UPDATE p22_src SET v = 3 WHERE id = 1;			-- 3
 UPDATE p22_src SET v = 4 WHERE id = 1;			-- 4
 SELECT is(stream_vacuum('p22_src', older_than => '0 s'), 2::bigint, 'a query that is stopped keeps what it has not read, and nothing else');
 SELECT is(stream_vacuum('p22_src', 5), 0::bigint, 'whatever is asked for');
 SELECT stream_resume('p22_raw') \g /dev/null
-SELECT stream_process_all_available('p22_raw', '60 s') \g /dev/null
+SELECT stream_process_all_available('p22_raw', '180 s') \g /dev/null
 SELECT results_eq('SELECT _commit_version, _change_type, v FROM p22_raw_sink WHERE id = 1 ORDER BY _commit_version, v',
 	$$VALUES (0::bigint, 'insert', 0), (1, 'delete', 0), (1, 'insert', 1), (2, 'delete', 1), (2, 'insert', 2), (3, 'delete', 2), (3, 'insert', 3), (4, 'delete', 3), (4, 'insert', 4)$$,
 	'and misses nothing');
@@ -298,15 +297,15 @@ SELECT is(:at_four, 4, 'the baseline has the time of version 4');
 SELECT is((pg_temp.raised(format($$SELECT stream_start('p22_new', 'p22_src', sink => 'p22_new_sink', options => '{"startingTimestamp": "%s"}')$$, :'four'))).state, '55000', 'from its time on');
 SELECT stream_start('p22_after', 'p22_src', sink => 'p22_after_sink', options => format('{"startingTimestamp": "%s", "startingBoundInclusive": false}', :'four')::jsonb) \g /dev/null
 SELECT stream_start('p22_new', 'p22_src', sink => 'p22_new_sink', sink_mode => 'apply', options => '{"startingVersion": "earliest"}') \g /dev/null
-SELECT stream_process_all_available('p22_new', '60 s') \g /dev/null
+SELECT stream_process_all_available('p22_new', '180 s') \g /dev/null
 SELECT bag_eq('TABLE p22_new_sink', 'TABLE p22_src', 'a mirror begins with the baseline');
 SELECT is((SELECT start_version FROM stream_queries WHERE query_name = 'p22_new'), 4::bigint, 'wherever that is');
 SELECT stream_start('p22_table', 'p22_src', sink => 'p22_table_sink', format => 'table', options => '{"startingVersion": "earliest"}') \g /dev/null
-SELECT stream_process_all_available('p22_table', '60 s') \g /dev/null
+SELECT stream_process_all_available('p22_table', '180 s') \g /dev/null
 SELECT bag_eq('TABLE p22_table_sink', 'TABLE p22_src', 'and so does a table');
 SELECT stream_start('p22_five', 'p22_src', sink => 'p22_five_sink', options => '{"startingVersion": 5}') \g /dev/null
 INSERT INTO p22_src VALUES (3, 0);				-- 5
-SELECT stream_process_all_available(q, '60 s') FROM unnest('{p22_new,p22_table,p22_five,p22_after}'::text[]) AS q \g /dev/null
+SELECT stream_process_all_available(q, '180 s') FROM unnest('{p22_new,p22_table,p22_five,p22_after}'::text[]) AS q \g /dev/null
 SELECT results_eq('SELECT _commit_version, id FROM p22_five_sink', 'VALUES (5::bigint, 3)', 'the oldest version is a start');
 SELECT results_eq('SELECT _commit_version, id FROM p22_after_sink', 'VALUES (5::bigint, 3)', 'after the time of the last one that is gone, too');
 SELECT stream_drop('p22_after') \g /dev/null
@@ -314,7 +313,7 @@ SELECT bag_eq('TABLE p22_new_sink', 'TABLE p22_src', 'the mirror follows');
 -- one that has come to its end keeps nothing
 SELECT stream_stop(q) FROM unnest('{p22_new,p22_table,p22_five}'::text[]) AS q \g /dev/null
 SELECT stream_start('p22_ends', 'p22_src', sink => 'p22_ends_sink', options => '{"startingVersion": 5, "endingVersion": 5}') \g /dev/null
-SELECT stream_await_termination('p22_ends', '60 s') \g /dev/null
+SELECT stream_await_termination('p22_ends', '180 s') \g /dev/null
 INSERT INTO p22_src VALUES (4, 0);				-- 6
 SELECT is(stream_vacuum('p22_src', 7), 1::bigint, 'queries that were stopped have not read the last version');
 SELECT stream_drop(q) FROM unnest('{p22_new,p22_table,p22_five}'::text[]) AS q \g /dev/null
@@ -331,7 +330,7 @@ SELECT is(current_setting('streamcdc.retention') || ' ' || current_setting('stre
 -- a table's own retention is applied by stream_vacuum without more ado
 CREATE TABLE p22_own (id int PRIMARY KEY);
 SELECT stream_track('p22_own', retention => '1 day') \g /dev/null
-SELECT stream_sync() \g /dev/null
+SELECT stream_sync('180 s') \g /dev/null
 INSERT INTO p22_own VALUES (1);
 SELECT is(stream_vacuum('p22_own'), 0::bigint, 'one day has not passed');
 SELECT stream_alter('p22_own', retention => '1 us') \g /dev/null

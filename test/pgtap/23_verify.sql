@@ -1,7 +1,6 @@
 -- stream_verify: rows that a table and its log do not have in common.
 
 SET client_min_messages = warning;
-SET streamcdc.read_timeout = '60 s';
 
 SELECT no_plan();
 \ir include/errors.sql
@@ -9,7 +8,7 @@ SELECT no_plan();
 CREATE TABLE p23_t (id int PRIMARY KEY, v text, n numeric, ts timestamptz, a int[], f float8, j jsonb);
 INSERT INTO p23_t SELECT i, repeat('x', i * 1000), i / 3.0, now(), array[i, NULL], 1e300 / 7 * i, jsonb_build_object('i', i) FROM generate_series(1, 5) AS i;
 SELECT stream_track('p23_t', on_truncate => 'gap') \g /dev/null
-SELECT stream_sync() \g /dev/null
+SELECT stream_sync('180 s') \g /dev/null
 
 /*
  * Rights and arguments
@@ -19,7 +18,7 @@ GRANT SELECT ON p23_t TO p23_other;
 CREATE TABLE p23_plain (id int);
 CREATE TABLE p23_none (id int);
 SELECT stream_track('p23_none', baseline => false) \g /dev/null
-SELECT stream_sync() \g /dev/null
+SELECT stream_sync('180 s') \g /dev/null
 SELECT is(pg_temp.error_of($$SELECT * FROM stream_verify('p23_t')$$, 'p23_other'), '42501 / must be owner of table p23_t', 'only the owner compares');
 SELECT is(pg_temp.state_of($$SELECT * FROM stream_verify('p23_plain')$$), '0A000 Error condition: UNSUPPORTED_FEATURE.CHANGE_DATA_CAPTURE_ON_RELATION.', 'a table that is not tracked');
 SELECT is(pg_temp.state_of($$SELECT * FROM stream_verify(NULL)$$), '22004', 'no table');
@@ -69,7 +68,7 @@ SELECT is((SELECT count(*) FROM stream_verify('p23_t')), 5::bigint, 'and goes ag
 CREATE TABLE p23_behind (id int, v text);
 INSERT INTO p23_behind VALUES (1, 'a'), (1, 'a'), (2, NULL);
 SELECT stream_track('p23_behind') \g /dev/null
-SELECT stream_sync() \g /dev/null
+SELECT stream_sync('180 s') \g /dev/null
 INSERT INTO p23_behind VALUES (1, 'a');
 SELECT is_empty($$SELECT * FROM stream_verify('p23_behind')$$, 'rows without identity are counted');
 SELECT stream_id AS id FROM streamcdc.streams WHERE table_name = 'p23_behind' \gset
@@ -85,7 +84,7 @@ ALTER TABLE p23_p2 DROP COLUMN gone;
 ALTER TABLE p23_p ATTACH PARTITION p23_p2 FOR VALUES IN (2);
 INSERT INTO p23_p VALUES (1, 'a'), (1, 'a'), (2, NULL), (2, 'long');
 SELECT stream_track('p23_p') \g /dev/null
-SELECT stream_sync() \g /dev/null
+SELECT stream_sync('180 s') \g /dev/null
 DELETE FROM p23_p1 WHERE ctid = (SELECT min(ctid) FROM p23_p1);
 INSERT INTO p23_p VALUES (2, NULL), (1, 'z');
 SELECT is_empty($$SELECT * FROM stream_verify('p23_p')$$, 'partitions');
@@ -96,7 +95,7 @@ SELECT is_empty($$SELECT * FROM stream_verify('p23_p')$$, 'one that was detached
 CREATE TYPE p23_pair AS (a int, b int);
 CREATE TABLE p23_typed (k p23_pair PRIMARY KEY, v int);
 SELECT stream_track('p23_typed') \g /dev/null
-SELECT stream_sync() \g /dev/null
+SELECT stream_sync('180 s') \g /dev/null
 INSERT INTO p23_typed VALUES ((1, 2), 1), ((1, 3), 2);
 UPDATE p23_typed SET v = 3 WHERE v = 1;
 SELECT is_empty($$SELECT * FROM stream_verify('p23_typed')$$, 'composite keys');

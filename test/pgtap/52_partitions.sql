@@ -2,7 +2,6 @@
 -- After each step the log, folded, must be the table: typed and jsonb, nothing too much and nothing missing.
 
 SET client_min_messages = warning;
-SET streamcdc.read_timeout = '60 s';
 
 SELECT plan(156);
 
@@ -77,7 +76,7 @@ ALTER TABLE p_other REPLICA IDENTITY NOTHING;
 INSERT INTO p (id, region, v, customer) SELECT i, (ARRAY['eu', 'us', 'as1', 'as2', 'xx'])[i % 5 + 1], 'v' || i, i % 9 + 1
 	FROM generate_series(10, 29) AS i;
 SELECT stream_track('p');
-SELECT stream_sync() \g /dev/null
+SELECT stream_sync('180 s') \g /dev/null
 
 SELECT is(pg_temp.identities('p'), 'p_as1 f, p_as2 f, p_eu f, p_other f, p_us f', 'each partition has REPLICA IDENTITY FULL');
 SELECT is((SELECT baseline_rows FROM stream_tables WHERE table_name = 'p'), 21::bigint, 'the baseline has the rows of all partitions');
@@ -441,7 +440,7 @@ ALTER TABLE e ATTACH PARTITION e1 FOR VALUES FROM (0) TO (100);
 CREATE TABLE e2 PARTITION OF e FOR VALUES FROM (100) TO (200);
 INSERT INTO e VALUES (1, 'sad', (1, 'x'), '{sad,happy}'), (101, 'happy', (2, 'y'), NULL);
 SELECT stream_track('e');
-SELECT stream_sync() \g /dev/null
+SELECT stream_sync('180 s') \g /dev/null
 ALTER TABLE e ADD COLUMN added mood DEFAULT 'happy', ADD COLUMN at timestamptz DEFAULT '2020-01-02 03:04', ADD COLUMN long text DEFAULT repeat('long', 5000);
 CREATE TABLE e3 PARTITION OF e FOR VALUES FROM (200) TO (300);
 INSERT INTO e (id, m) VALUES (201, 'sad');
@@ -469,7 +468,7 @@ CREATE TABLE g1 PARTITION OF g FOR VALUES FROM (0) TO (100);
 CREATE TABLE g2 (u unprintable, id int NOT NULL);
 INSERT INTO g2 VALUES ('x', 101);
 SELECT stream_track('g', baseline => false);
-SELECT stream_sync() \g /dev/null
+SELECT stream_sync('180 s') \g /dev/null
 INSERT INTO g VALUES (1);
 SET client_min_messages = error;
 ALTER TABLE g ATTACH PARTITION g2 FOR VALUES FROM (100) TO (200);
@@ -494,7 +493,7 @@ CREATE TABLE s1 PARTITION OF s FOR VALUES FROM (0) TO (100);
 CREATE TABLE s2 PARTITION OF s FOR VALUES FROM (100) TO (200);
 INSERT INTO s VALUES (1, 'a'), (101, 'b');
 SELECT stream_track('s');
-SELECT stream_sync() \g /dev/null
+SELECT stream_sync('180 s') \g /dev/null
 ALTER TABLE s1 REPLICA IDENTITY DEFAULT;
 UPDATE s SET v = v || '!';
 SELECT throws_ok($$SELECT * FROM stream_changes('s', 1)$$, '55000', NULL, 'another REPLICA IDENTITY: an error, no row that looks like data');
@@ -502,7 +501,7 @@ ALTER TABLE s1 REPLICA IDENTITY FULL;
 UPDATE s SET v = v || '!';
 SELECT is((SELECT count(*) FROM stream_changes('s', 2)), 4::bigint, 'with the right one it goes on');
 ALTER TABLE s2 SET UNLOGGED;
-SELECT stream_sync() \g /dev/null
+SELECT stream_sync('180 s') \g /dev/null
 SELECT is((SELECT status FROM stream_tables WHERE table_name = 's'), 'gap', 'SET UNLOGGED of a partition ends the stream');
 CREATE TABLE s3 PARTITION OF s FOR VALUES FROM (200) TO (300);
 ALTER TABLE s DETACH PARTITION s1;
@@ -514,9 +513,9 @@ SELECT is((SELECT string_agg(relname || ' ' || relreplident::text, ', ' ORDER BY
 -- a table whose own stream was given up becomes a partition
 CREATE TABLE lost (id int PRIMARY KEY, v text);
 SELECT stream_track('lost');
-SELECT stream_sync() \g /dev/null
+SELECT stream_sync('180 s') \g /dev/null
 ALTER TABLE lost SET UNLOGGED;
-SELECT stream_sync() \g /dev/null
+SELECT stream_sync('180 s') \g /dev/null
 ALTER TABLE lost SET LOGGED;
 CREATE TABLE above (LIKE lost INCLUDING ALL) PARTITION BY RANGE (id);
 SELECT stream_track('above');
@@ -539,7 +538,7 @@ ALTER TABLE mid ATTACH PARTITION leaf FOR VALUES IN (1);
 CREATE TABLE aside PARTITION OF top DEFAULT;
 INSERT INTO top VALUES (1, 1, 'a'), (2, 2, 'not tracked');
 SELECT stream_track('mid');
-SELECT stream_sync() \g /dev/null
+SELECT stream_sync('180 s') \g /dev/null
 SELECT throws_ok($$SELECT stream_track('top')$$, '42710', 'partition "mid" of table "top" is already tracked', 'above a tracked partition');
 CREATE TABLE leaf2 PARTITION OF mid FOR VALUES IN (2, 3);
 INSERT INTO top VALUES (1, 3, 'b'), (3, 3, 'not tracked');
@@ -586,11 +585,11 @@ SELECT is((SELECT count(*) FROM streamcdc.registry AS r LEFT JOIN streamcdc.stre
 	0::bigint, 'nothing is left in the registry');
 UPDATE p SET v = 'x';
 SELECT stream_track('p');
-SELECT stream_sync() \g /dev/null
+SELECT stream_sync('180 s') \g /dev/null
 SELECT pg_temp.folds('p', 'tracked again');
 DROP TABLE p_e;
 INSERT INTO p (id, region) VALUES (900, 'eu');
-SELECT stream_sync() \g /dev/null
+SELECT stream_sync('180 s') \g /dev/null
 SELECT stream_latest_version('p') AS last, count(*) AS changes FROM stream_changes('p') \gset
 DROP TABLE p;
 SELECT is((SELECT max(_commit_version) || ' ' || count(*) FROM stream_changes('p')), :'last' || ' ' || :'changes',
@@ -615,7 +614,7 @@ INSERT INTO par VALUES (1, 'own');
 INSERT INTO child1 VALUES (1, 'child', 1);
 SELECT stream_track('par');
 SELECT stream_track('child2');
-SELECT stream_sync() \g /dev/null
+SELECT stream_sync('180 s') \g /dev/null
 SELECT is((SELECT relreplident FROM pg_class WHERE oid = 'child1'::regclass), 'd', 'a child is left alone');
 INSERT INTO child1 VALUES (2, 'child', 2);
 INSERT INTO child2 VALUES (3, 'child', 'x');

@@ -3,7 +3,6 @@
 -- each version, must be exactly that, and the typed form the table itself, bit by bit.
 
 SET client_min_messages = warning;
-SET streamcdc.read_timeout = '120 s';
 
 SELECT plan(37);
 

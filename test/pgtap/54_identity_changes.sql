@@ -2,7 +2,6 @@
 -- identity that somebody changes behind our back.  (How values are compared is in 30_identity.sql.)
 
 SET client_min_messages = warning;
-SET streamcdc.read_timeout = '120 s';
 
 SELECT plan(112);
 

@@ -24,13 +24,13 @@ END $$;
 CREATE TABLE p60_src (id int PRIMARY KEY, v text, n int);
 INSERT INTO p60_src VALUES (1, 'a', 1), (2, 'b', 2), (3, 'c', 3);
 SELECT stream_track('p60_src');
-SELECT stream_sync() \g /dev/null
+SELECT stream_sync('180 s') \g /dev/null
 INSERT INTO p60_src VALUES (4, 'd', 4);					-- version 1
 UPDATE p60_src SET n = 10 WHERE id = 1;					-- 2
 UPDATE p60_src SET n = n WHERE id = 2;					-- 3, a carry-over
 DELETE FROM p60_src WHERE id = 3;						-- 4
 UPDATE p60_src SET n = 11 WHERE id = 1;					-- 5
-SELECT stream_sync() \g /dev/null
+SELECT stream_sync('180 s') \g /dev/null
 
 /*
  * The passes: an append sink is what stream_changes says
@@ -61,7 +61,7 @@ FROM (VALUES ('earliest', '{"startingVersion": "earliest"}'), ('from 4', '{"star
 	('1 before 2', '{"startingVersion": 1, "endingVersion": 2, "endingBoundInclusive": false}'),
 	('far', '{"startingVersion": 100}'), ('2001', '{"startingTimestamp": "2001-01-01"}'), ('to 2001', '{"startingTimestamp": "2000-01-01", "endingTimestamp": "2001-01-01"}'),
 	('one each', '{"maxVersionsPerTrigger": 1}'), ('two each', '{"maxVersionsPerTrigger": "2"}'), ('one byte', '{"maxBytesPerTrigger": 1}')) AS s(n, o) \gexec
-SELECT ok(bool_and(stream_await_termination(query_name, '60 s')), 'availableNow ends') FROM stream_queries WHERE query_name LIKE 'p60 start %';
+SELECT ok(bool_and(stream_await_termination(query_name, '180 s')), 'availableNow ends') FROM stream_queries WHERE query_name LIKE 'p60 start %';
 SELECT is(count(*), 0::bigint, 'as finished') FROM stream_queries WHERE query_name LIKE 'p60 start %' AND (status <> 'finished' OR last_error IS NOT NULL);
 SELECT is((SELECT string_agg(DISTINCT version::text, ' ' ORDER BY version::text) FROM p60_versions WHERE query = n), v, 'versions of ' || n)
 FROM (VALUES ('earliest', '0 1 2 4 5'), ('from 4', '4 5'), ('after 4', '5'), ('latest', NULL), ('1 to 2', '1 2'), ('1 before 2', '1'), ('far', NULL),
@@ -72,7 +72,7 @@ SELECT is(max(batch), 5::bigint, 'at least one version each, however large') FRO
 -- "latest" goes on with what commits from then on
 INSERT INTO p60_src VALUES (5, 'e', 5);					-- 6
 SELECT stream_resume('p60 start latest') \g /dev/null
-SELECT stream_await_termination('p60 start latest', '60 s') \g /dev/null
+SELECT stream_await_termination('p60 start latest', '180 s') \g /dev/null
 SELECT results_eq($$SELECT DISTINCT version FROM p60_versions WHERE query = 'latest'$$, ARRAY[6::bigint], 'from "latest" on');
 -- an end in the future is waited for
 SELECT stream_start('p60 until 8', 'p60_src', sink => 'p60_until', options => '{"startingVersion": 7, "endingVersion": 8, "deduplicationMode": "netChanges"}') \g /dev/null
@@ -80,7 +80,7 @@ INSERT INTO p60_src VALUES (6, 'f', 6);					-- 7
 SELECT pg_temp.done('p60 until 8') \g /dev/null
 SELECT is(status, 'running', 'before its end') FROM stream_queries WHERE query_name = 'p60 until 8';
 INSERT INTO p60_src VALUES (7, 'g', 7);					-- 8
-SELECT ok(stream_await_termination('p60 until 8', '60 s'), 'the end was reached');
+SELECT ok(stream_await_termination('p60 until 8', '180 s'), 'the end was reached');
 SELECT results_eq('SELECT id FROM p60_until ORDER BY id', ARRAY[6, 7], 'and nothing was left in the state');
 SELECT is(stream_status('p60 until 8'), '{"message": "Stopped", "isDataAvailable": false, "isTriggerActive": false}', 'status of a finished query');
 
@@ -88,11 +88,11 @@ SELECT is(stream_status('p60 until 8'), '{"message": "Stopped", "isDataAvailable
  * Emission: by watermark one batch late
  */
 SELECT stream_start('p60 late', 'p60_src', sink => 'p60_late', trigger => 'once', options => '{"emission": "watermark", "maxVersionsPerTrigger": 1}') \g /dev/null
-SELECT stream_await_termination('p60 late', '60 s') \g /dev/null
+SELECT stream_await_termination('p60 late', '180 s') \g /dev/null
 SELECT is((SELECT count(*) FROM p60_late), 0::bigint, 'by watermark: the first batch emits nothing');
 SELECT is(state_rows > 0, true, 'it is in the state') FROM stream_queries WHERE query_name = 'p60 late';
 SELECT stream_start('p60 late', 'p60_src', sink => 'p60_late', trigger => 'availableNow', options => '{"emission": "watermark", "noDataMicroBatchesEnabled": false}') \g /dev/null
-SELECT stream_await_termination('p60 late', '60 s') \g /dev/null
+SELECT stream_await_termination('p60 late', '180 s') \g /dev/null
 SELECT is(pg_temp.differences('TABLE p60_late', pg_temp.changes('starting_version => 0')), 0::bigint, 'availableNow emits all, with and without batches that have no data');
 
 CREATE TABLE p60_log (id int, v text, _change_type text, _commit_version bigint, _commit_timestamp timestamptz);
@@ -108,7 +108,7 @@ SELECT pg_temp.done('p60 registered', 'p60 committed') \g /dev/null
 SELECT results_eq('SELECT v FROM p60_registered', ARRAY['a'], 'the next batch brings the first');
 SELECT is((SELECT count(*) FROM p60_committed), 2::bigint, 'by commit at once');
 INSERT INTO p60_log VALUES (3, 'c', 'insert', 3, NULL);
-SELECT throws_like($$SELECT stream_await_termination('p60 registered', '60 s')$$, '%has failed%', 'a NULL timestamp');
+SELECT throws_like($$SELECT stream_await_termination('p60 registered', '180 s')$$, '%has failed%', 'a NULL timestamp');
 SELECT matches(stream_exception('p60 registered'), 'NULL_COMMIT_TIMESTAMP', 'says which condition');
 SELECT stream_drop('p60 registered'), stream_drop('p60 committed');
 
@@ -118,14 +118,14 @@ INSERT INTO p60_log VALUES (1, 'a', 'insert', 1, '2020-01-01'), (2, 'b', 'insert
 SELECT stream_start('p60 ' || q, 'p60_log', sink => 'p60_' || q, options => o::jsonb)
 FROM (VALUES ('endless', '{}'), ('endless_net', '{"deduplicationMode": "netChanges"}'), ('endless_commit', '{"emission": "commit"}'),
 	('endless_raw', '{"deduplicationMode": "none"}')) AS w(q, o) \g /dev/null
-SELECT throws_like(format('SELECT stream_await_termination(%L, ''60 s'')', q), '%: _commit_timestamp is infinite in the change log%', q)
+SELECT throws_like(format('SELECT stream_await_termination(%L, ''180 s'')', q), '%: _commit_timestamp is infinite in the change log%', q)
 FROM unnest('{p60 endless,p60 endless_net,p60 endless_commit}'::text[]) AS q;
 INSERT INTO p60_log VALUES (3, 'c', 'insert', 3, '-infinity'), (4, 'd', 'insert', 4, '2020-01-04');
 SELECT pg_temp.done('p60 endless_raw') \g /dev/null
 SELECT results_eq('SELECT v FROM p60_endless_raw ORDER BY v', ARRAY['a', 'b', 'c', 'd'], 'a raw stream takes them as they are');
 UPDATE p60_log SET _commit_timestamp = '2020-01-02' WHERE id = 2;
 SELECT stream_resume('p60 endless') \g /dev/null
-SELECT throws_like($$SELECT stream_await_termination('p60 endless', '60 s')$$, '%: _commit_timestamp is infinite in the change log%', 'a row before all times would be late itself');
+SELECT throws_like($$SELECT stream_await_termination('p60 endless', '180 s')$$, '%: _commit_timestamp is infinite in the change log%', 'a row before all times would be late itself');
 UPDATE p60_log SET _commit_timestamp = '2020-01-03' WHERE id = 3;
 SELECT stream_resume('p60 endless') \g /dev/null
 SELECT pg_temp.done('p60 endless') \g /dev/null
@@ -156,7 +156,7 @@ SELECT results_eq('SELECT id, "the Name", twice FROM p60_join ORDER BY _commit_v
 CREATE TABLE p60_facts (id int PRIMARY KEY, v text);
 INSERT INTO p60_facts VALUES (1, 'a'), (2, 'b');
 SELECT stream_track('p60_facts');
-SELECT stream_sync() \g /dev/null
+SELECT stream_sync('180 s') \g /dev/null
 UPDATE p60_facts SET v = 'bb' WHERE id = 2;
 SELECT stream_start('p60 facts', 'p60_facts', sink => 'p60_facts_sink', format => 'table') \g /dev/null
 SELECT stream_start('p60 facts skip', 'p60_facts', sink => 'p60_facts_skip', format => 'table', options => '{"skipChangeCommits": true}') \g /dev/null
@@ -172,7 +172,7 @@ INSERT INTO p60_facts VALUES (4, 'd');
 DELETE FROM p60_facts WHERE id = 1;
 COMMIT;
 INSERT INTO p60_facts VALUES (5, 'e');
-SELECT throws_like($$SELECT stream_await_termination('p60 facts', '60 s')$$, '%version 3 of source table "p60_facts" holds updates or deletes%', 'a delete stops it');
+SELECT throws_like($$SELECT stream_await_termination('p60 facts', '180 s')$$, '%version 3 of source table "p60_facts" holds updates or deletes%', 'a delete stops it');
 SELECT pg_temp.done('p60 facts skip') \g /dev/null
 SELECT results_eq('SELECT id FROM p60_facts_skip ORDER BY id', ARRAY[1, 2, 3, 5], 'or that version is left out');
 
@@ -208,7 +208,7 @@ CREATE TABLE "p60 ""Odd"" table
 of two lines" ("q" int PRIMARY KEY, "f" text, "S" text, "a b" int, "x""y" text, "batch" int, "select" int);
 SELECT stream_track('"p60 ""Odd"" table
 of two lines"');
-SELECT stream_sync() \g /dev/null
+SELECT stream_sync('180 s') \g /dev/null
 INSERT INTO "p60 ""Odd"" table
 of two lines" VALUES (1, 'a', 'b', 2, 'c', 3, 4), (2, 'a', 'b', 2, 'c', 3, 4);
 UPDATE "p60 ""Odd"" table
@@ -224,7 +224,7 @@ SELECT is(count(*), 4::bigint, 'a sink called batch') FROM public.batch;
 
 -- a query does not wait for itself
 SELECT stream_start('p60 self', 'p60_src', foreach_batch => $$SELECT stream_stop('p60 self')$$) \g /dev/null
-SELECT throws_ok($$SELECT stream_await_termination('p60 self', '60 s')$$, '25001', 'query "p60 self" has failed: query "p60 self" cannot wait for itself', 'a query that stops itself');
+SELECT throws_ok($$SELECT stream_await_termination('p60 self', '180 s')$$, '25001', 'query "p60 self" has failed: query "p60 self" cannot wait for itself', 'a query that stops itself');
 
 CREATE TABLE p60_parted_src (id int PRIMARY KEY, year int, kind text);
 INSERT INTO p60_parted_src VALUES (1, 2024, 'x'), (2, 2024, 'a "odd" kind'), (3, NULL, NULL), (4, 2025, NULL), (5, 2025, repeat('ä', 100)), (6, 2025, repeat('ä', 101)), (7, NULL, 'x');
@@ -378,7 +378,7 @@ BEGIN
 	INSERT INTO p60_batches VALUES (batch_id, 'sum ' || n);
 END $$;
 SELECT stream_start('p60 cursor', 'p60_src', foreach_batch => 'p60_cursor', query => 'SELECT id FROM batch WHERE _commit_version = 0', trigger => 'availableNow') \g /dev/null
-SELECT stream_await_termination('p60 cursor', '60 s') \g /dev/null
+SELECT stream_await_termination('p60 cursor', '180 s') \g /dev/null
 SELECT results_eq('SELECT batch, what FROM p60_batches WHERE what LIKE ''sum%''', $$VALUES (0::bigint, 'sum 6')$$, 'a function of batch id and cursor');
 
 /*
@@ -389,14 +389,14 @@ CREATE FUNCTION p60_each(r jsonb) RETURNS void LANGUAGE sql AS $$ INSERT INTO p6
 CREATE FUNCTION p60_each_open(partition_id bigint, epoch_id bigint) RETURNS boolean LANGUAGE sql AS $$ INSERT INTO p60_calls (query, what) VALUES ('jsonb', format('open %s %s', partition_id, epoch_id)); SELECT epoch_id <> 1 $$;
 CREATE FUNCTION p60_each_close(error text) RETURNS void LANGUAGE sql AS $$ INSERT INTO p60_calls (query, what) VALUES ('jsonb', 'close ' || coalesce(error, 'well')) $$;
 SELECT stream_start('p60 foreach', 'p60_src', foreach => 'p60_each', options => '{"startingVersion": 0, "endingVersion": 2, "maxVersionsPerTrigger": 1}') \g /dev/null
-SELECT stream_await_termination('p60 foreach', '60 s') \g /dev/null
+SELECT stream_await_termination('p60 foreach', '180 s') \g /dev/null
 SELECT results_eq('SELECT what FROM p60_calls WHERE query = ''jsonb'' ORDER BY n',
 	ARRAY['open 0 0', 'row 1 insert', 'row 2 insert', 'row 3 insert', 'close well', 'open 0 1', 'close well', 'open 0 2', 'row 1 delete', 'row 1 insert', 'close well'],
 	'open, rows unless open says false, close');
 CREATE TYPE p60_type AS (_change_type text, id bigint, missing text, v text);
 CREATE FUNCTION p60_typed(r p60_type) RETURNS void LANGUAGE sql AS $$ INSERT INTO p60_calls (query, what) VALUES ('typed', r::text) $$;
 SELECT stream_start('p60 typed', 'p60_src', foreach => 'p60_typed', options => '{"startingVersion": 1, "endingVersion": 1}') \g /dev/null
-SELECT stream_await_termination('p60 typed', '60 s') \g /dev/null
+SELECT stream_await_termination('p60 typed', '180 s') \g /dev/null
 SELECT results_eq('SELECT what FROM p60_calls WHERE query = ''typed''', ARRAY['(insert,4,,d)'], 'a composite argument: fields by name');
 CREATE FUNCTION p60_bad(r jsonb) RETURNS void LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'row % is bad', r ->> 'id' USING ERRCODE = 'P6060'; END $$;
 CREATE SEQUENCE p60_closed;
@@ -413,7 +413,7 @@ SELECT stream_stop(query_name) FROM stream_queries WHERE status = 'running' AND 
  */
 CREATE TABLE p60_wide (id int PRIMARY KEY, body text);
 SELECT stream_track('p60_wide');
-SELECT stream_sync() \g /dev/null
+SELECT stream_sync('180 s') \g /dev/null
 INSERT INTO p60_wide SELECT i, repeat(md5(i::text), 32768) FROM generate_series(1, 8) AS i;
 INSERT INTO p60_wide SELECT i, md5(i::text) FROM generate_series(9, 20000) AS i;
 SELECT stream_start('p60 wide', 'p60_wide', sink => 'p60_wide_sink', sink_mode => 'apply', options => '{"deduplicationMode": "netChanges", "emission": "watermark"}') \g /dev/null
@@ -427,7 +427,7 @@ SELECT format('ALTER DATABASE %I SET maintenance_work_mem = %L', current_databas
 CREATE TABLE p60_large (id int PRIMARY KEY, v text);
 ALTER TABLE p60_large ALTER COLUMN v SET STORAGE EXTERNAL;
 SELECT stream_track('p60_large');
-SELECT stream_sync() \g /dev/null
+SELECT stream_sync('180 s') \g /dev/null
 INSERT INTO p60_large SELECT i, repeat(md5(i::text), CASE WHEN i % 300 = 0 THEN 32768 ELSE 250 END) FROM generate_series(1, 9000) AS i;
 SELECT stream_start('p60 large net', 'p60_large', sink => 'p60_large_net', options => '{"deduplicationMode": "netChanges", "startingVersion": 1}') \g /dev/null
 SELECT stream_start('p60 large late', 'p60_large', sink => 'p60_large_late', options => '{"emission": "watermark", "startingVersion": 1}') \g /dev/null
@@ -450,7 +450,7 @@ CREATE TYPE p60_mood AS ENUM ('sad', 'glad');
 CREATE TABLE p60_hot (gone text, id bigint PRIMARY KEY, n numeric, mood p60_mood);
 ALTER TABLE p60_hot DROP COLUMN gone;
 SELECT stream_track('p60_hot');
-SELECT stream_sync() \g /dev/null
+SELECT stream_sync('180 s') \g /dev/null
 INSERT INTO p60_hot SELECT i, nullif(i % 5, 0), CASE i % 3 WHEN 0 THEN 'sad'::p60_mood WHEN 1 THEN 'glad' END FROM generate_series(1, 20000) AS i;
 DO $$ BEGIN FOR i IN 1 .. 15000 LOOP UPDATE p60_hot SET n = i WHERE id = 7; END LOOP; END $$;
 UPDATE p60_hot SET mood = 'glad' WHERE id % 4 = 0;
@@ -459,11 +459,11 @@ UPDATE p60_hot SET id = id + 1000000 WHERE id % 7 = 0;
 ALTER TABLE p60_hot ADD COLUMN added int DEFAULT 5;
 INSERT INTO p60_hot SELECT i FROM generate_series(1, 20000, 10) AS i;
 DO $$ BEGIN FOR i IN 1 .. 5 LOOP FOR k IN 1 .. 3000 LOOP UPDATE p60_hot SET n = k + i WHERE id = 1000007; END LOOP; COMMIT; END LOOP; END $$;
-SELECT stream_sync() \g /dev/null
+SELECT stream_sync('180 s') \g /dev/null
 SELECT stream_start('p60 hot net', 'p60_hot', sink => 'p60_hot_net', trigger => 'availableNow', options => '{"deduplicationMode": "netChanges", "startingVersion": 1}') \g /dev/null
 SELECT stream_start('p60 hot updates', 'p60_hot', sink => 'p60_hot_updates', trigger => 'availableNow', options => '{"deduplicationMode": "netChanges", "computeUpdates": true, "startingVersion": 3}') \g /dev/null
 SELECT stream_start('p60 hot late', 'p60_hot', sink => 'p60_hot_late', trigger => 'availableNow', options => '{"computeUpdates": true, "emission": "watermark", "startingVersion": 1}') \g /dev/null
-SELECT stream_await_termination(q, '60 s') FROM unnest('{p60 hot net,p60 hot updates,p60 hot late}'::text[]) AS q \g /dev/null
+SELECT stream_await_termination(q, '180 s') FROM unnest('{p60 hot net,p60 hot updates,p60 hot late}'::text[]) AS q \g /dev/null
 SELECT is(max(batch_id), 1::bigint, 'one batch, and one for what it left') FROM stream_queries WHERE query_name IN ('p60 hot net', 'p60 hot updates');
 SELECT is(pg_temp.differences('SELECT * FROM p60_hot_net', 'SELECT (row_data).*, _change_type, _commit_version, _commit_timestamp FROM stream_changes(NULL::p60_hot, 1, deduplication_mode => ''netChanges'')'), 0::bigint,
 	'many small rows and one that changes all the time, netted');
@@ -493,7 +493,7 @@ SELECT is(to_jsonb(q) - '{id,run_id,last_batch_at,start_version,state_bytes,wate
 	"sink_mode": "append", "trigger": "0 seconds", "batch_id": %s, "processed_version": 8, "lag_versions": 0, "oldest_pending_version": null, "input_rows": 12, "output_rows": 12, "state_rows": 0, "last_error": null}',
 	to_json(current_user), batch_id)::jsonb, 'a row of stream_queries') FROM (SELECT pg_temp.done('p60 default')) AS d, stream_queries AS q WHERE query_name = 'p60 default';
 SELECT stream_start('p60 record', 'p60_src', sink => 'p60_record', trigger => 'availableNow', options => '{"deduplicationMode": "netChanges", "endingVersion": 4, "startingVersion": 0}') AS id \gset
-SELECT stream_await_termination('p60 record', '60 s') \g /dev/null
+SELECT stream_await_termination('p60 record', '180 s') \g /dev/null
 SELECT array_agg(p ORDER BY (p ->> 'batchId')::bigint) AS records, count(*) AS n FROM stream_recent_progress('p60 record') AS p \gset
 SELECT is(:'records'::jsonb[], array_agg(p), 'records come oldest first') FROM stream_recent_progress('p60 record') AS p;
 SELECT is(:n, 2, 'one with data, one without');

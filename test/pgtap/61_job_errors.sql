@@ -51,9 +51,9 @@ CREATE TABLE p61_bare (a int);
 SELECT stream_track('p61_bare');
 CREATE TABLE p61_untracked (id int);
 CREATE TABLE p61_sink (id int PRIMARY KEY, v text, n int, _change_type text, _commit_version bigint, _commit_timestamp timestamptz);
-SELECT stream_sync() \g /dev/null
+SELECT stream_sync('180 s') \g /dev/null
 UPDATE p61_src SET n = 2;
-SELECT stream_sync() \g /dev/null
+SELECT stream_sync('180 s') \g /dev/null
 
 /*
  * Names
@@ -184,7 +184,7 @@ SELECT is(pg_temp.start_error(format('query => %L', q)), 'none', q) FROM unnest(
 	'SELECT id FROM batch UNION ALL (SELECT n FROM batch UNION ALL SELECT n FROM p61_src)',
 	-- one name for two, at different places; rows that are followed one by one
 	'WITH c AS (SELECT id FROM batch) SELECT id, (WITH c AS (SELECT id FROM p61_src) SELECT count(*) FROM c) AS n FROM c',
-	'SELECT id, n FROM batch, (WITH batch AS (SELECT count(*) AS n FROM p61_src) SELECT n FROM batch) AS c',
+	'SELECT id, c.n FROM batch, (WITH batch AS (SELECT count(*) AS n FROM p61_src) SELECT n FROM batch) AS c',
 	'WITH RECURSIVE c AS (SELECT id FROM batch UNION ALL SELECT id - 1 FROM c WHERE id > 1) SELECT id FROM c',
 	'WITH RECURSIVE c AS (SELECT id FROM p61_src UNION SELECT id - 1 FROM c WHERE id > 1) SELECT b.id FROM batch AS b, c'
 ]) AS q;
@@ -332,7 +332,7 @@ ALTER TABLE p61_secret OWNER TO p61_nobody;
 GRANT SELECT ON p61_secret TO p61_owner;
 ALTER TABLE p61_secret ENABLE ROW LEVEL SECURITY;
 SELECT stream_track('p61_secret');
-SELECT stream_sync() \g /dev/null
+SELECT stream_sync('180 s') \g /dev/null
 SELECT matches(pg_temp.start_error('source => ''p61_secret''', 'p61_owner'), '^42501 .*Row-level security applies', 'a source with row-level security');
 CREATE TABLE p61_policed (LIKE p61_src INCLUDING ALL);
 ALTER TABLE p61_policed OWNER TO p61_nobody;

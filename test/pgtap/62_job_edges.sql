@@ -51,7 +51,7 @@ INSERT INTO p62_ranges VALUES
 	(13, '{"startingTimestamp": "-infinity", "endingTimestamp": "infinity"}', '1 2', '1 2 3');
 SELECT format('SELECT stream_start(''%1$s %2$s'', %1$L, trigger => ''availableNow'', options => %3$L, foreach_batch => ''INSERT INTO p62_read SELECT ''''%1$s %2$s'''', id FROM batch'')', s, n, o)
 FROM p62_ranges, unnest('{p62_src,p62_log}'::text[]) AS s ORDER BY s, n \gexec
-SELECT ok(bool_and(stream_await_termination(query_name, '60 s')), 'all of them end') FROM stream_queries WHERE query_name ~ '^p62_(src|log) ';
+SELECT ok(bool_and(stream_await_termination(query_name, '180 s')), 'all of them end') FROM stream_queries WHERE query_name ~ '^p62_(src|log) ';
 SELECT is((SELECT string_agg(id::text, ' ' ORDER BY id) FROM p62_read WHERE query = 'p62_src ' || n), tracked, 'tracked: ' || o::text) FROM p62_ranges ORDER BY n;
 SELECT is((SELECT string_agg(id::text, ' ' ORDER BY id) FROM p62_read WHERE query = 'p62_log ' || n), registered, 'registered: ' || o::text) FROM p62_ranges ORDER BY n;
 
@@ -68,8 +68,8 @@ SELECT pg_reload_conf() \g /dev/null
 INSERT INTO p62_log VALUES (4, 'insert', NULL, '2020-01-01');
 SELECT stream_start('p62 null', 'p62_log', sink => 'p62_null', trigger => 'availableNow') \g /dev/null
 SELECT stream_start('p62 null bound', 'p62_log', sink => 'p62_null_bound', options => '{"startingVersion": 0}', trigger => 'availableNow') \g /dev/null
-SELECT throws_ok($$SELECT stream_await_termination('p62 null', '60 s')$$, 'XX001', 'query "p62 null" has failed: _commit_version is null in change log "p62_log"', 'a version that is NULL');
-SELECT stream_await_termination('p62 null bound', '60 s') \g /dev/null
+SELECT throws_ok($$SELECT stream_await_termination('p62 null', '180 s')$$, 'XX001', 'query "p62 null" has failed: _commit_version is null in change log "p62_log"', 'a version that is NULL');
+SELECT stream_await_termination('p62 null bound', '180 s') \g /dev/null
 SELECT results_eq('SELECT id FROM p62_null_bound ORDER BY id', ARRAY[2, 3], 'is in no range');
 
 -- text versions: what comes later and is before the start is not read, either
@@ -100,17 +100,17 @@ FROM stream_last_progress('p62 times') AS p;
 CREATE TABLE p62_facts (id int PRIMARY KEY, v text);
 INSERT INTO p62_facts VALUES (1, 'a');					-- version 0
 SELECT stream_track('p62_facts');
-SELECT stream_sync() \g /dev/null
+SELECT stream_sync('180 s') \g /dev/null
 UPDATE p62_facts SET v = 'b';							-- 1
 INSERT INTO p62_facts VALUES (2, 'c');					-- 2
 INSERT INTO p62_facts VALUES (3, 'd');					-- 3
-SELECT stream_sync() \g /dev/null
+SELECT stream_sync('180 s') \g /dev/null
 SELECT _commit_timestamp AS second FROM stream_versions('p62_facts') WHERE _commit_version = 2 \gset
 SELECT format('SELECT stream_start(%1$L, ''p62_facts'', trigger => ''availableNow'', format => %2$L, options => %3$L, foreach_batch => ''INSERT INTO p62_read SELECT ''%1$L'', id FROM batch'')', q, f, o)
 FROM (VALUES ('p62 from', 'changes', format('{"startingTimestamp": "%s"}', :'second')), ('p62 after', 'changes', format('{"startingTimestamp": "%s", "startingBoundInclusive": false}', :'second')),
 	('p62 to', 'changes', format('{"startingTimestamp": "%1$s", "endingTimestamp": "%1$s"}', :'second')), ('p62 table from', 'table', format('{"startingTimestamp": "%s"}', :'second')),
 	('p62 table', 'table', '{"maxVersionsPerTrigger": 1}')) AS w(q, f, o) \gexec
-SELECT ok(bool_and(stream_await_termination(q, '60 s')), 'all end') FROM unnest('{p62 from,p62 after,p62 to,p62 table from,p62 table}'::text[]) AS q;
+SELECT ok(bool_and(stream_await_termination(q, '180 s')), 'all end') FROM unnest('{p62 from,p62 after,p62 to,p62 table from,p62 table}'::text[]) AS q;
 SELECT is((SELECT string_agg(id::text, ' ' ORDER BY id) FROM p62_read WHERE query = q), ids, q)
 FROM (VALUES ('p62 from', '2 3'), ('p62 after', '3'), ('p62 to', '2'), ('p62 table from', '2 3'), ('p62 table', '1 2 3')) AS w(q, ids);
 SELECT is(start_version, 2::bigint, 'the version that it starts with') FROM stream_queries WHERE query_name = 'p62 from';
@@ -123,7 +123,7 @@ UPDATE p62_bare SET v = 'A' WHERE id = 1;				-- 2
 DELETE FROM p62_bare WHERE id = 2;						-- 3
 INSERT INTO p62_bare VALUES (4, 'd');					-- 4
 SELECT stream_start('p62 bare', 'p62_bare', sink => 'p62_bare_sink', format => 'table') \g /dev/null
-SELECT throws_ok($$SELECT stream_await_termination('p62 bare', '60 s')$$, '55000', 'query "p62 bare" has failed: version 2 of source table "p62_bare" holds updates or deletes', 'an update of a row that was there before');
+SELECT throws_ok($$SELECT stream_await_termination('p62 bare', '180 s')$$, '55000', 'query "p62 bare" has failed: version 2 of source table "p62_bare" holds updates or deletes', 'an update of a row that was there before');
 SELECT stream_start('p62 bare', 'p62_bare', sink => 'p62_bare_sink', format => 'table', options => '{"skipChangeCommits": true}') \g /dev/null
 SELECT pg_temp.done('p62 bare') \g /dev/null
 SELECT results_eq('SELECT id, v FROM p62_bare_sink ORDER BY id', $$VALUES (3, 'c'), (4, 'd')$$, 'inserts are read');
@@ -133,7 +133,7 @@ SELECT stream_track('p62_never');
 SELECT format('SELECT stream_start(%1$L, %2$L, sink => %1$L, trigger => %3$L, options => %4$L)', q, source, t,
 	json_build_object('startingTimestamp', :'second', 'endingTimestamp', clock_timestamp(), 'maxVersionsPerTrigger', 1, 'deduplicationMode', 'netChanges'))
 FROM (VALUES ('p62_over', 'p62_facts', '0 seconds'), ('p62_over_hourly', 'p62_facts', '1 hour'), ('p62_over_never', 'p62_never', '0 seconds')) AS w(q, source, t) \gexec
-SELECT ok(bool_and(stream_await_termination(query_name, '60 s')), 'queries end when their time is over') FROM stream_queries WHERE query_name ~ '^p62_over' AND trigger <> '1 hour';
+SELECT ok(bool_and(stream_await_termination(query_name, '180 s')), 'queries end when their time is over') FROM stream_queries WHERE query_name ~ '^p62_over' AND trigger <> '1 hour';
 SELECT results_eq('SELECT id FROM p62_over ORDER BY id', ARRAY[2, 3], 'with all that was committed by then');
 SELECT is_empty('TABLE p62_over_never', 'or with nothing');
 SELECT is(status, 'running', 'but not between triggers') FROM stream_queries WHERE query_name = 'p62_over_hourly';
@@ -151,7 +151,7 @@ BEGIN
 		COMMIT;
 	END LOOP;
 END $$;
-SELECT ok(stream_await_termination('p62_soon', '60 s'), 'one that waits for its time ends, too');
+SELECT ok(stream_await_termination('p62_soon', '180 s'), 'one that waits for its time ends, too');
 SELECT set_eq('SELECT id, _commit_version FROM p62_soon', format($$SELECT (row_data ->> 'id')::int, _commit_version FROM stream_changes('p62_never', starting_timestamp => '2000-01-01', ending_timestamp => %L)$$, :'soon'),
 			  'with all that was committed by then');
 -- a start that is yet to come
@@ -167,7 +167,7 @@ SELECT stream_stop('p62 future');
 CREATE TABLE p62_lost (id int NOT NULL, v text);
 CREATE UNIQUE INDEX p62_lost_id ON p62_lost (id);
 SELECT stream_track('p62_lost', identity_columns => '{id}');
-SELECT stream_sync() \g /dev/null
+SELECT stream_sync('180 s') \g /dev/null
 SELECT stream_start('p62 lost net', 'p62_lost', sink => 'p62_lost_net', options => '{"deduplicationMode": "netChanges"}') \g /dev/null
 SELECT stream_start('p62 lost mirror', 'p62_lost', sink => 'p62_lost_mirror', sink_mode => 'apply') \g /dev/null
 SELECT stream_start('p62 lost', 'p62_lost', sink => 'p62_lost_rows') \g /dev/null
@@ -176,7 +176,7 @@ SELECT pg_temp.done('p62 lost net', 'p62 lost mirror', 'p62 lost') \g /dev/null
 DROP INDEX p62_lost_id;
 INSERT INTO p62_lost VALUES (1, 'b');					-- 2
 SELECT pg_temp.done('p62 lost') \g /dev/null
-SELECT throws_ok(format('SELECT stream_await_termination(%L, ''60 s'')', q), '42P17', format('query "%s" has failed: table "p62_lost" has no row identity in version 2', q), q)
+SELECT throws_ok(format('SELECT stream_await_termination(%L, ''180 s'')', q), '42P17', format('query "%s" has failed: table "p62_lost" has no row identity in version 2', q), q)
 FROM unnest('{p62 lost net,p62 lost mirror}'::text[]) AS q;
 SELECT results_eq('SELECT v FROM p62_lost_mirror', ARRAY['a'], 'the mirror is that of the version before');
 SELECT results_eq('SELECT v FROM p62_lost_rows ORDER BY v', ARRAY['a', 'b'], 'events go on');
@@ -284,7 +284,7 @@ ALTER SYSTEM SET streamcdc.max_restarts = 100;			-- it is not tried again
 SELECT pg_reload_conf() \g /dev/null
 ALTER TABLE p62_growing ADD n int;
 INSERT INTO p62_growing VALUES (1, 1);
-SELECT is(pg_temp.error_of($$SELECT stream_await_termination('p62 view', '60 s')$$),
+SELECT is(pg_temp.error_of($$SELECT stream_await_termination('p62 view', '180 s')$$),
 		  '42703 / query "p62 view" has failed: column "n" is missing in view "p62_view" / Add it to the view with CREATE OR REPLACE VIEW, then SELECT stream_resume(''p62 view'');',
 		  'a column that comes to be');
 SELECT matches(pg_temp.error_of($$SELECT stream_resume('p62 view')$$), '^42703 / column "n" is missing in view "p62_view"', 'it cannot go on as long as it is missing');
@@ -312,11 +312,11 @@ SELECT stream_start('p62 shown', 'p62_kinds', sink => 'p62_shown', partition_by 
 RESET TimeZone;
 RESET DateStyle;
 RESET extra_float_digits;
-SELECT stream_await_termination('p62 shown', '60 s') \g /dev/null
+SELECT stream_await_termination('p62 shown', '180 s') \g /dev/null
 SELECT results_eq('SELECT id, at, f FROM p62_shown', 'SELECT id, at, f FROM p62_kinds', 'values are what they are, whatever they look like to who started the query');
 ALTER TABLE p62_kinds ALTER kind TYPE bigint;
 INSERT INTO p62_kinds VALUES (2, 2);
-SELECT throws_like($$SELECT stream_process_all_available('p62 kinds', '60 s')$$, '%columns of source table "p62_kinds" have changed%', 'another type');
+SELECT throws_like($$SELECT stream_process_all_available('p62 kinds', '180 s')$$, '%columns of source table "p62_kinds" have changed%', 'another type');
 SELECT stream_resume('p62 kinds') \g /dev/null
 SELECT pg_temp.done('p62 kinds') \g /dev/null
 SELECT results_eq('SELECT id, kind FROM p62_kinds_sink ORDER BY id', $$VALUES (1, 1), (2, 2)$$, 'goes on into partitions by the old one');

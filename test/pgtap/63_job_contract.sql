@@ -30,7 +30,7 @@ END $$;
 
 CREATE TABLE p63_src (id int PRIMARY KEY, v text);
 SELECT stream_track('p63_src');
-SELECT stream_sync() \g /dev/null
+SELECT stream_sync('180 s') \g /dev/null
 INSERT INTO p63_src VALUES (1, 'a');					-- version 1
 CREATE ROLE p63_owner LOGIN;
 GRANT ALL ON SCHEMA public TO p63_owner;
@@ -135,7 +135,7 @@ SELECT stream_start('p63 given', 'p63_src', query => 'SELECT p63_ours(id) AS id 
 SELECT pg_temp.done('p63 given') \g /dev/null
 ALTER FUNCTION p63_ours OWNER TO p63_owner;
 INSERT INTO p63_src VALUES (3, 'c');					-- 3
-SELECT matches(pg_temp.error_of($$SELECT stream_await_termination('p63 given', '60 s')$$), '42501 / query "p63 given" has failed: function public.p63_ours does not belong to a superuser', 'a function that is given away');
+SELECT matches(pg_temp.error_of($$SELECT stream_await_termination('p63 given', '180 s')$$), '42501 / query "p63 given" has failed: function public.p63_ours does not belong to a superuser', 'a function that is given away');
 -- as the owner it runs
 SET SESSION AUTHORIZATION p63_owner;
 SELECT stream_start('p63 own', 'p63_their_view', query => 'SELECT p63_theirs(id)::p63_their_domain AS id FROM batch', sink => 'p63_own') \g /dev/null
@@ -158,13 +158,13 @@ BEGIN
 	PERFORM stream_start('p63 again', 'p63_src', query => 'SELECT id, name FROM batch JOIN names USING (id)', sink => 'public.p63_again', options => options::jsonb);
 END $$;
 SELECT pg_temp.start_again('p63_a', '{"startingVersion": 1, "endingVersion": 1}');
-SELECT ok(stream_await_termination('p63 again', '60 s'), 'it ends with version 1');
+SELECT ok(stream_await_termination('p63 again', '180 s'), 'it ends with version 1');
 SELECT pg_temp.start_again('p63_b', '{"startingVersion": 1, "endingVersion": 3, "endingBoundInclusive": false}');
-SELECT ok(stream_await_termination('p63 again', '60 s'), 'then before version 3');
+SELECT ok(stream_await_termination('p63 again', '180 s'), 'then before version 3');
 SELECT results_eq('SELECT id, name FROM p63_again ORDER BY id', $$VALUES (1, 'a'), (2, 'b')$$, 'with the tables of the new search_path');
 SELECT pg_temp.start_again('p63_b', format('{"startingTimestamp": "2000-01-01", "endingTimestamp": "%s"}', (SELECT max(_commit_timestamp) FROM stream_versions('p63_src') WHERE _commit_version = 3)));
 INSERT INTO p63_src VALUES (4, 'd');					-- 4
-SELECT ok(stream_await_termination('p63 again', '60 s'), 'by a timestamp');
+SELECT ok(stream_await_termination('p63 again', '180 s'), 'by a timestamp');
 SELECT pg_temp.start_again('p63_b', '{}');
 SELECT pg_temp.done('p63 again') \g /dev/null
 SELECT is(status, 'running', 'without an end it goes on') FROM stream_queries WHERE query_name = 'p63 again';
@@ -206,7 +206,7 @@ INSERT INTO p63_keys VALUES ('a', 1);					-- 1
 SELECT pg_temp.done('p63 keys') \g /dev/null
 ALTER TABLE p63_keys ALTER id TYPE text COLLATE p63_no_case; -- 2: each row has another identity now
 UPDATE p63_keys SET id = 'A';							-- 3, of the same one
-SELECT matches(pg_temp.error_of($$SELECT stream_await_termination('p63 keys', '60 s')$$), '55000 / query "p63 keys" has failed: columns of source table "p63_keys" have changed at version 2 / The collation of column "id" was changed', 'another collation');
+SELECT matches(pg_temp.error_of($$SELECT stream_await_termination('p63 keys', '180 s')$$), '55000 / query "p63 keys" has failed: columns of source table "p63_keys" have changed at version 2 / The collation of column "id" was changed', 'another collation');
 SELECT stream_resume('p63 keys') \g /dev/null
 SELECT pg_temp.done('p63 keys') \g /dev/null
 INSERT INTO p63_keys VALUES ('b', 1);					-- 4
@@ -231,10 +231,10 @@ SELECT is(count(DISTINCT tableoid), 151::bigint, 'as many partitions as values')
 CREATE FUNCTION p63_each(x jsonb) RETURNS void LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'row % is bad', x ->> 'id'; END $$;
 CREATE FUNCTION p63_each_close(error text) RETURNS void LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'closed: %', error; END $$;
 SELECT stream_start('p63 each', 'p63_src', foreach => 'p63_each') \g /dev/null
-SELECT matches(pg_temp.error_of($$SELECT stream_await_termination('p63 each', '60 s')$$), 'P0001 / query "p63 each" has failed: row 1 is bad', 'the error of the row is kept');
+SELECT matches(pg_temp.error_of($$SELECT stream_await_termination('p63 each', '180 s')$$), 'P0001 / query "p63 each" has failed: row 1 is bad', 'the error of the row is kept');
 CREATE OR REPLACE FUNCTION p63_each(x jsonb) RETURNS void LANGUAGE sql AS '';
 SELECT stream_resume('p63 each') \g /dev/null
-SELECT matches(pg_temp.error_of($$SELECT stream_await_termination('p63 each', '60 s')$$), 'P0001 / query "p63 each" has failed: closed: <NULL>', 'unless close is the first to fail');
+SELECT matches(pg_temp.error_of($$SELECT stream_await_termination('p63 each', '180 s')$$), 'P0001 / query "p63 each" has failed: closed: <NULL>', 'unless close is the first to fail');
 
 /*
  * foreach is one function: the first of the search_path
@@ -247,7 +247,7 @@ CREATE FUNCTION p63_b.p63_over(x p63_two) RETURNS void LANGUAGE sql AS $$ INSERT
 SET search_path = p63_b, p63_a, public;
 SELECT stream_start('p63 over', 'p63_src', foreach => 'p63_over', trigger => 'availableNow', options => '{"startingVersion": 1, "endingVersion": 1}') \g /dev/null
 RESET search_path;
-SELECT stream_await_termination('p63 over', '60 s') \g /dev/null
+SELECT stream_await_termination('p63 over', '180 s') \g /dev/null
 SELECT results_eq('TABLE p63_called', ARRAY['b two'], 'of two schemas');
 CREATE FUNCTION p63_b.p63_over(x p63_one) RETURNS void LANGUAGE sql AS '';
 SELECT is(pg_temp.error_of($$SELECT stream_start('p63 over', 'p63_src', foreach => 'p63_b.p63_over')$$), '42725 / function p63_b.p63_over is not unique / More than one function of that name takes a composite type.', 'but not of one');
@@ -263,7 +263,7 @@ SELECT is(stream_status('p63 hourly'), '{"message": "Waiting for next trigger", 
 /*
  * A timeout that is no whole millisecond is a short one, and not none
  */
-SET statement_timeout = '60 s';
+SET statement_timeout = '180 s';
 SELECT is(pg_temp.error_of($$DO 'BEGIN LOOP PERFORM stream_process_all_available(''p63 hourly'', ''1 microsecond''); END LOOP; END'$$),
 		  '57014 / query "p63 hourly" has not processed all in time', 'stream_process_all_available');
 RESET statement_timeout;

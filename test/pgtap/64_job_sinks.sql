@@ -51,7 +51,7 @@ CREATE RULE seen AS ON DELETE TO p64_ruled DO ALSO INSERT INTO p64_seen VALUES (
 SELECT stream_start('p64 ruled', 'p64_seats', sink => 'p64_ruled', sink_mode => 'apply') \g /dev/null
 SELECT pg_temp.done('p64 ruled') \g /dev/null
 UPDATE p64_seats SET seat = 3 - seat WHERE seat < 3;
-SELECT throws_ok($$SELECT stream_await_termination('p64 ruled', '60 s')$$, '23505', NULL, 'where rules would see rows go and come, they are not replaced');
+SELECT throws_ok($$SELECT stream_await_termination('p64 ruled', '180 s')$$, '23505', NULL, 'where rules would see rows go and come, they are not replaced');
 SELECT ok(stream_exception('p64 ruled') ~ 'HINT:  If rows exchange values, the constraint has to be DEFERRABLE INITIALLY DEFERRED', 'and what can be done is said');
 SELECT is_empty('TABLE p64_seen', 'rules see nothing of it');
 SELECT stream_drop('p64 ruled');
@@ -68,7 +68,7 @@ INSERT INTO p64_tree VALUES (3, NULL, 'c');
 UPDATE p64_tree SET parent = 3 WHERE id = 2;
 DELETE FROM p64_tree WHERE id = 1;
 COMMIT;
-SELECT throws_ok($$SELECT stream_await_termination('p64 tree', '60 s')$$, '23503', NULL, 'a row goes to which another one refers still');
+SELECT throws_ok($$SELECT stream_await_termination('p64 tree', '180 s')$$, '23503', NULL, 'a row goes to which another one refers still');
 SELECT ok(stream_exception('p64 tree') ~ 'HINT:  If rows of the sink refer to each other, the constraint has to be DEFERRABLE INITIALLY DEFERRED', 'what to do');
 ALTER TABLE p64_tree_mirror ALTER CONSTRAINT p64_parent DEFERRABLE INITIALLY DEFERRED;
 SELECT stream_resume('p64 tree') \g /dev/null
@@ -140,7 +140,7 @@ ALTER TABLE p64_moved RENAME d TO g;
 ALTER TABLE p64_moved ADD COLUMN d int DEFAULT 7;		-- the name of one that has another now
 ALTER TABLE p64_moved RENAME e TO f;
 INSERT INTO p64_moved (id, a) VALUES (3, 'a3');
-SELECT throws_like(format('SELECT stream_await_termination(%L, ''60 s'')', q), '%columns of source table "p64_moved" have changed%', q) FROM unnest('{p64 moved,p64 moved append}'::text[]) AS q;
+SELECT throws_like(format('SELECT stream_await_termination(%L, ''180 s'')', q), '%columns of source table "p64_moved" have changed%', q) FROM unnest('{p64 moved,p64 moved append}'::text[]) AS q;
 SELECT stream_resume(q) FROM unnest('{p64 moved,p64 moved append}'::text[]) AS q \g /dev/null
 SELECT pg_temp.done('p64 moved', 'p64 moved append') \g /dev/null
 SELECT results_eq('SELECT id, a, b, c, d, f, g FROM p64_moved_mirror ORDER BY id', 'SELECT id, a, b, c, d, f, g FROM p64_moved ORDER BY id', 'a mirror follows what has become of columns');
@@ -153,7 +153,7 @@ ALTER TABLE p64_moved RENAME f TO h;
 ALTER TABLE p64_moved DROP COLUMN c;
 ALTER TABLE p64_moved ADD COLUMN c int;
 INSERT INTO p64_moved (id, c) VALUES (4, 4);
-SELECT throws_like('SELECT stream_await_termination(''p64 moved'', ''60 s'')', '%columns of source table "p64_moved" have changed%', 'it stops again');
+SELECT throws_like('SELECT stream_await_termination(''p64 moved'', ''180 s'')', '%columns of source table "p64_moved" have changed%', 'it stops again');
 SELECT is(pg_temp.error_of($$SELECT stream_resume('p64 moved')$$), '42703 / column "h" of relation "p64_moved_mirror" does not exist', 'a sink that does not have the column');
 ALTER TABLE p64_moved_mirror RENAME f TO h;
 SELECT stream_resume('p64 moved') \g /dev/null
@@ -165,7 +165,7 @@ SELECT results_eq('SELECT id, a, b, c, d, g, h FROM p64_moved_mirror ORDER BY id
  */
 DROP TABLE p64_moved_mirror;
 INSERT INTO p64_moved (id) VALUES (5);
-SELECT throws_ok($$SELECT stream_await_termination('p64 moved', '60 s')$$, '42P01', 'query "p64 moved" has failed: sink "public.p64_moved_mirror" does not exist', 'the query stops');
+SELECT throws_ok($$SELECT stream_await_termination('p64 moved', '180 s')$$, '42P01', 'query "p64 moved" has failed: sink "public.p64_moved_mirror" does not exist', 'the query stops');
 SELECT is(pg_temp.error_of($$SELECT stream_start('p64 moved', 'p64_moved', sink => 'p64_moved_mirror', sink_mode => 'apply')$$), '42P01 / sink "public.p64_moved_mirror" does not exist', 'and does not go on with part of the rows');
 SELECT stream_drop('p64 moved');
 SELECT stream_start('p64 moved', 'p64_moved', sink => 'p64_moved_mirror', sink_mode => 'apply') \g /dev/null
@@ -186,7 +186,7 @@ DELETE FROM p64_keyed WHERE a = 2;
 SELECT pg_temp.done('p64 keyed') \g /dev/null
 SELECT results_eq('TABLE p64_keyed_mirror', 'TABLE p64_keyed', 'a mirror in a publication');
 SELECT stream_track('p64_keyed_mirror');
-SELECT stream_sync() \g /dev/null
+SELECT stream_sync('180 s') \g /dev/null
 SELECT is(identity_columns, '{b,a}'::name[], 'a mirror can be tracked with the identity of its source') FROM stream_tables WHERE table_name = 'p64_keyed_mirror';
 DROP PUBLICATION p64_pub;
 

@@ -11,7 +11,7 @@ use Time::HiRes qw(time);
 use lib "$FindBin::RealBin/../lib";
 use StreamCdc;
 
-my $node = new_node('dropped', conf => "streamcdc.read_timeout = 120s\n");
+my $node = new_node('dropped');
 start_extension($node);
 
 #

@@ -15,7 +15,7 @@ my $locales = PostgreSQL::Test::Utils::tempdir();
 command_ok([ 'localedef', '-i', 'de_DE', '-f', 'UTF-8', '--no-archive', "$locales/de_DE.UTF-8" ], 'a locale is made');
 $ENV{LOCPATH} = $locales;
 
-my $node = new_node('encodings', conf => "streamcdc.read_timeout = 120s\n");
+my $node = new_node('encodings');
 start_extension($node);
 
 my $functions = <<'SQL';

@@ -11,7 +11,7 @@ use Time::HiRes qw(time);
 use lib "$FindBin::RealBin/../lib";
 use StreamCdc;
 
-my $node = new_node('copies', conf => "streamcdc.read_timeout = 120s\n");
+my $node = new_node('copies');
 start_extension($node);
 sql($node, <<'SQL');
 CREATE ROLE owner LOGIN;

@@ -11,7 +11,7 @@ use Test::More;
 use lib "$FindBin::RealBin/../lib";
 use StreamCdc;
 
-my $node = new_node('twophase', conf => "max_prepared_transactions = 20\nstreamcdc.read_timeout = '60s'\n");
+my $node = new_node('twophase', conf => "max_prepared_transactions = 20\n");
 start_extension($node);
 sql($node, <<'SQL');
 CREATE TABLE t (id int PRIMARY KEY, v text);

@@ -2,4 +2,4 @@
 
 -- until they have done what there is
 CREATE FUNCTION pg_temp.done(VARIADIC names text[]) RETURNS void
-LANGUAGE sql AS $$ SELECT stream_process_all_available(n, '60 s') FROM unnest(names) AS n $$;
+LANGUAGE sql AS $$ SELECT stream_process_all_available(n, '180 s') FROM unnest(names) AS n $$;
