@@ -77,7 +77,7 @@ typedef struct ScdcCaptureEntry
 	pg_atomic_uint64 baseline_total;	/* estimate */
 
 	/* jobs; written under the LWLock */
-	int64		jobs_look_at;	/* when to look for queries without a worker, by scdc_clock_ms; SCDC_LOOK_NEVER: no need */
+	int64		jobs_look_at;	/* when to look for queries without a worker, by scdc_clock_ms; SCDC_LOOK_NEVER: no need; 0: at once */
 	uint32		jobs_asked;		/* how often somebody asked for that look, so that who looks knows of what came later */
 	TimestampTz terminated_reset;	/* stream_reset_terminated */
 	char		jobs_problem[200];	/* why a query that should run does not */

@@ -38,6 +38,7 @@
 
 #include "capture/wait.h"
 #include "clock.h"
+#include "debug.h"
 #include "guc.h"
 #include "jobs/batch.h"
 #include "jobs/failure.h"
@@ -684,6 +685,7 @@ scdc_job_main(Datum arg)
 	ScdcJobSlot *mine;
 	bool		ok;
 
+	scdc_debug_point("job-begins");
 	memcpy(&task, MyBgworkerEntry->bgw_extra, sizeof(task));
 	mine = &scdc_job_slots->slots[task.slot];
 	LWLockAcquire(scdc_shared->lock, LW_EXCLUSIVE);

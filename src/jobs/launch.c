@@ -96,7 +96,10 @@ at_transaction_end(XactEvent event, void *arg)
 		if (event == XACT_EVENT_ABORT)
 			scdc_slot_take_back(s->slot, &s->run_id);
 		else
+		{
 			scdc_slot_wake(s->slot);
+			scdc_starter_look(MyDatabaseId, SCDC_LAUNCH_TIMEOUT);
+		}
 	}
 	list_free_deep(started);
 	started = NIL;
@@ -186,7 +189,8 @@ scdc_starter_look(Oid dboid, long delay)
 	if (entry == NULL)
 		return;
 	LWLockAcquire(scdc_shared->lock, LW_EXCLUSIVE);
-	entry->jobs_look_at = Min(entry->jobs_look_at == 0 ? SCDC_LOOK_NEVER : entry->jobs_look_at, scdc_clock_ms() + delay);
+	if (entry->jobs_look_at != 0)
+		entry->jobs_look_at = Min(entry->jobs_look_at, scdc_clock_ms() + delay);
 	entry->jobs_asked++;
 	LWLockRelease(scdc_shared->lock);
 	scdc_wake_launcher();
@@ -242,9 +246,13 @@ fail_run(const ScdcQuery *q, ScdcRun *run, const ErrorData *e)
 	scdc_progress_notify("QueryTerminated", q, &run->run_id, -1);
 }
 
-/* Launches what should run and does not.  True if something should run at all; *problem: why not all of it does. */
+/*
+ * Launches what should run and does not.  True if something should run at all.
+ * *problem: why not all of it does; *begins: there are workers of which nobody
+ * knows yet whether they begin.
+ */
 static bool
-launch_all(Snapshot snapshot, const char **problem)
+launch_all(Snapshot snapshot, const char **problem, bool *begins)
 {
 	bool		any = false;
 	ListCell   *lc;
@@ -253,6 +261,7 @@ launch_all(Snapshot snapshot, const char **problem)
 	{
 		ScdcQuery  *q = lfirst(lc);
 		ScdcRun    *run = scdc_run_read(&q->query_id, snapshot);
+		ScdcJobSlot *slot;
 		ErrorData  *e;
 
 		if (run == NULL || run->status != SCDC_RUN_RUNNING)
@@ -266,6 +275,9 @@ launch_all(Snapshot snapshot, const char **problem)
 		any = true;
 		if (scdc_job_launch(q, &run->run_id, InvalidTransactionId) == SCDC_LAUNCH_NO_WORKER)
 			*problem = "No background worker is free; increase \"max_worker_processes\".";
+		slot = scdc_slot_find(MyDatabaseId, &q->query_id);
+		if (slot && slot->phase == SCDC_SLOT_LAUNCHED)
+			*begins = true;
 	}
 	return any;
 }
@@ -277,6 +289,7 @@ scdc_starter_main(Datum arg)
 	ScdcCaptureEntry *entry = scdc_entry_get(dboid);
 	uint32		asked = 0;
 	const char *problem = NULL;
+	bool		begins = false;
 	bool		any = false;
 
 	scdc_worker_start(dboid);
@@ -295,7 +308,7 @@ scdc_starter_main(Datum arg)
 		{
 			Snapshot	snapshot = RegisterSnapshot(GetLatestSnapshot());
 
-			any = launch_all(snapshot, &problem);
+			any = launch_all(snapshot, &problem, &begins);
 			UnregisterSnapshot(snapshot);
 		}
 		else
@@ -315,7 +328,7 @@ scdc_starter_main(Datum arg)
 		LWLockAcquire(scdc_shared->lock, LW_EXCLUSIVE);
 		/* a worker that has ended since then was running when we looked */
 		if (entry->jobs_asked == asked)
-			entry->jobs_look_at = problem ? scdc_clock_ms() + RETRY_INTERVAL : SCDC_LOOK_NEVER;
+			entry->jobs_look_at = problem || begins ? scdc_clock_ms() + RETRY_INTERVAL : SCDC_LOOK_NEVER;
 		strlcpy(entry->jobs_problem, problem ? problem : "", sizeof(entry->jobs_problem));
 		LWLockRelease(scdc_shared->lock);
 	}

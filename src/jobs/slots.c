@@ -21,9 +21,6 @@
 
 ScdcJobSlots *scdc_job_slots = NULL;
 
-/* A worker that the postmaster could not start must not keep its slot for ever (ms). */
-#define LAUNCH_TIMEOUT	30000
-
 Size
 scdc_slots_size(void)
 {
@@ -68,7 +65,7 @@ scdc_slot_take(Oid dboid, const pg_uuid_t *query_id, const pg_uuid_t *run_id, Tr
 		ScdcJobSlot *s = &scdc_job_slots->slots[i];
 
 		if (s->phase == SCDC_SLOT_LAUNCHED && s->pid == 0 &&
-			now - s->launched_at >= LAUNCH_TIMEOUT)
+			now - s->launched_at >= SCDC_LAUNCH_TIMEOUT)
 			s->phase = SCDC_SLOT_FREE;
 		if (is_of(s, dboid, query_id))
 		{

@@ -19,6 +19,9 @@
 #include "storage/latch.h"
 #include "utils/uuid.h"
 
+/* A worker that the postmaster could not start keeps its slot for so long (ms). */
+#define SCDC_LAUNCH_TIMEOUT	30000
+
 typedef enum ScdcSlotPhase
 {
 	SCDC_SLOT_FREE,				/* [LAUNCHED] */

@@ -700,6 +700,17 @@ sql($node, "SELECT stream_drop('wide')");
 sql($node, "SELECT stream_start('mortal', 'src', foreach_batch => 'SELECT pg_terminate_backend(pg_backend_pid())')");
 query_is('mortal', 'failed', 'a worker that dies again and again', error => 'has died too often');
 
+# one that the postmaster could not start
+$node->append_conf('postgresql.conf', "streamcdc.debug_point = 'job-begins:error:unborn'\n");
+$node->reload;
+$node->poll_query_until('postgres', q{SELECT current_setting('streamcdc.debug_point') <> ''}) or die 'the setting is not there';
+sql($node, "SELECT stream_start('unborn', 'src', foreach_batch => 'SELECT 1')");
+wait_for($node, "batch_id IS NOT NULL FROM stream_queries WHERE query_name = 'unborn'", 'a worker that did not begin is launched again');
+ok(-e $node->data_dir . '/streamcdc_debug_unborn', 'the first one was struck');
+$node->append_conf('postgresql.conf', "streamcdc.debug_point = ''\n");
+$node->reload;
+sql($node, "SELECT stream_drop('unborn')");
+
 # ---- gaps, and queries over queries ----
 
 sql($node, "SELECT stream_drop(query_name) FROM stream_queries WHERE query_name NOT IN ('worked', 'nothing'); SELECT stream_reset_terminated()");
