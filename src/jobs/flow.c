@@ -113,11 +113,12 @@ note_state_row(ScdcFlow *f, int64 begun, const ScdcWorkRow *oldest, Size size)
 static void
 write_row(ScdcFlow *f, const ScdcWorkRow *row)
 {
-	uint8		head[SCDC_PACKED_HEAD_MAX];
 	ScdcBytes	rest = scdc_packed_row_rest(row);
+	uint8	   *room = scdc_generation_room(&f->after, SCDC_PACKED_HEAD_MAX + rest.len);
+	Size		head_len = scdc_packed_row_head(room, row, row->type, &f->written);
 
-	scdc_generation_add(&f->after, head, scdc_packed_row_head(head, row, row->type, &f->written));
-	scdc_generation_add(&f->after, rest.data, rest.len);
+	memcpy(room + head_len, rest.data, rest.len);
+	scdc_generation_add(&f->after, head_len + rest.len);
 }
 
 static void
@@ -407,10 +408,11 @@ end_order(ScdcOrder **order)
 static void
 write_chain(ScdcFlow *f, const Chain *chain)
 {
-	uint8		begun[SCDC_VARINT64_MAX];
+	uint8	   *begun;
 
 	begin_record(f);
-	scdc_generation_add(&f->after, begun, scdc_put_varint(begun, (uint64) chain->begun) - begun);
+	begun = scdc_generation_room(&f->after, SCDC_VARINT64_MAX);
+	scdc_generation_add(&f->after, scdc_put_varint(begun, (uint64) chain->begun) - begun);
 	write_row(f, chain->first);
 	if (chain->last != chain->first)
 		write_row(f, chain->last);

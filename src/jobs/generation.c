@@ -68,26 +68,31 @@ forget_this_and_later(ScdcStore *store, int64 batch_id)
 		scdc_store_delete_range(store, first, last, false);
 }
 
-static void
-add_bytes(ScdcGenerationWriter *w, const void *data, Size len)
+uint8 *
+scdc_generation_room(ScdcGenerationWriter *w, Size len)
 {
 	if (w->pack_room - w->pack_len < len)
 	{
 		w->pack_room = Max(w->pack_room + w->pack_room / 2, w->pack_len + len);
 		w->pack = repalloc_huge(w->pack, w->pack_room);
 	}
-	memcpy(w->pack + w->pack_len, data, len);
+	return (uint8 *) w->pack + w->pack_len;
+}
+
+void
+scdc_generation_add(ScdcGenerationWriter *w, Size len)
+{
 	w->pack_len += len;
 }
 
+/* Its length is known at its end. */
 static void
 begin_record(ScdcGenerationWriter *w)
 {
-	uint32		unknown = 0;
-
 	w->record = w->pack_len;
 	w->first = w->record == 0;
-	add_bytes(w, &unknown, sizeof(uint32));
+	(void) scdc_generation_room(w, sizeof(uint32));
+	scdc_generation_add(w, sizeof(uint32));
 }
 
 static void
@@ -129,12 +134,6 @@ scdc_generation_write(ScdcGenerationWriter *w, ScdcStore *store, int64 batch_id)
 	begin_pack(w);
 	begin_record(w);
 	forget_this_and_later(store, batch_id);
-}
-
-void
-scdc_generation_add(ScdcGenerationWriter *w, const void *data, Size len)
-{
-	add_bytes(w, data, len);
 }
 
 Size

@@ -49,8 +49,11 @@ typedef struct ScdcGenerationReader
 /* Begins the generation of a batch.  What an unfinished try of it may have left goes.  Lives in the current context. */
 extern void scdc_generation_write(ScdcGenerationWriter *w, ScdcStore *store, int64 batch_id);
 
-/* Adds bytes to the record at hand; ends it, and returns its length. */
-extern void scdc_generation_add(ScdcGenerationWriter *w, const void *data, Size len);
+/* Room for so many bytes behind those of the record at hand; adds some that were put there. */
+extern uint8 *scdc_generation_room(ScdcGenerationWriter *w, Size len);
+extern void scdc_generation_add(ScdcGenerationWriter *w, Size len);
+
+/* Ends the record, and returns its length. */
 extern Size scdc_generation_end_record(ScdcGenerationWriter *w);
 extern void scdc_generation_finish(ScdcGenerationWriter *w);
 

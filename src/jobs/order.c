@@ -11,6 +11,7 @@
 
 #include "lib/binaryheap.h"
 #include "miscadmin.h"
+#include "port/pg_bitutils.h"
 #include "utils/builtins.h"
 #include "utils/memutils.h"
 
@@ -29,16 +30,14 @@
 #define MIN_RUNS	16			/* that are merged at once, however large the rows are */
 
 /* There are never more parts than two to the power of this. */
-#define PART_BITS	7
+#define PART_BITS	9
 
 /* The memory for all rows against that for the parts' buffers. */
-#define PARTS_SHARE 8
+#define PARTS_SHARE 4
 
 /* Bits of a hash that tell its bucket, and from how many rows on that is worth its while. */
 #define BUCKET_BITS 8
-#define NBUCKETS	(1 << BUCKET_BITS)
-#define BUCKETS_MIN 1024
-#define BUCKET(entry, shift) ((int) ((entry)->first >> (shift) & (NBUCKETS - 1)))
+#define BUCKETS_MIN 16
 
 /* Rows that are fetched ahead while one is worked on. */
 #define AHEAD		8
@@ -85,7 +84,7 @@ struct ScdcOrder
 
 	/* in files */
 	ScdcTapes  *tapes;
-	ScdcParts  *parts;			/* packed rows, each behind the length of its head in one byte; NULL: there are none */
+	ScdcParts  *parts;			/* packed rows; NULL: there are none */
 	int			part_bits;		/* of a hash, which tell its part */
 	ScdcPackedBefore *before;	/* the row that was written last, of each part */
 	int			next_part;		/* to be returned */
@@ -248,29 +247,35 @@ is_full(const ScdcOrder *order, Size size)
 }
 
 /*
- * Hashes are spread evenly: entries go into buckets by their next bits, those
- * of a bucket by the bits after that, and what little is in one is sorted.
+ * Hashes are spread evenly: entries go into buckets by their next bits, about
+ * as many as there are entries if those are few, then those of a bucket by the
+ * bits after that, and what little is in one is sorted.
  */
 static void
 sort_by_hash(ScdcOrder *order, Entry *entries, Size n, int bits_done)
 {
-	int			shift = 64 - bits_done - BUCKET_BITS;
-	Size		begin[NBUCKETS + 1] = {0};
-	Size		next[NBUCKETS];
+	int			bits = Min(BUCKET_BITS, pg_leftmost_one_pos64(n));
+	int			nbuckets = 1 << bits;
+	int			shift = 64 - bits_done - bits;
+	Size		begin[(1 << BUCKET_BITS) + 1];
+	Size		next[1 << BUCKET_BITS];
+
+#define BUCKET(entry) ((int) ((entry)->first >> shift & (nbuckets - 1)))
 
 	if (shift < 0)
 	{
 		sort_entries(entries, n, order);
 		return;
 	}
+	memset(begin, 0, (nbuckets + 1) * sizeof(Size));
 	for (Size i = 0; i < n; i++)
-		begin[BUCKET(&entries[i], shift) + 1]++;
-	for (int b = 0; b < NBUCKETS; b++)
+		begin[BUCKET(&entries[i]) + 1]++;
+	for (int b = 0; b < nbuckets; b++)
 	{
 		next[b] = begin[b];
 		begin[b + 1] += begin[b];
 	}
-	for (int b = 0; b < NBUCKETS; b++)
+	for (int b = 0; b < nbuckets; b++)
 	{
 		/* an entry goes to its place, and the one that was there is next, until one belongs here */
 		while (next[b] < begin[b + 1])
@@ -278,7 +283,7 @@ sort_by_hash(ScdcOrder *order, Entry *entries, Size n, int bits_done)
 			Entry		entry = entries[next[b]];
 			int			to;
 
-			while ((to = BUCKET(&entry, shift)) != b)
+			while ((to = BUCKET(&entry)) != b)
 			{
 				Entry		other = entries[next[to]];
 
@@ -289,15 +294,16 @@ sort_by_hash(ScdcOrder *order, Entry *entries, Size n, int bits_done)
 		}
 	}
 	CHECK_FOR_INTERRUPTS();
-	for (int b = 0; b < NBUCKETS; b++)
+	for (int b = 0; b < nbuckets; b++)
 	{
 		Size		in_bucket = begin[b + 1] - begin[b];
 
 		if (in_bucket >= BUCKETS_MIN)
-			sort_by_hash(order, entries + begin[b], in_bucket, bits_done + BUCKET_BITS);
+			sort_by_hash(order, entries + begin[b], in_bucket, bits_done + bits);
 		else if (in_bucket > 1)
 			sort_entries(entries + begin[b], in_bucket, order);
 	}
+#undef BUCKET
 }
 
 static void
@@ -531,12 +537,11 @@ static void
 put_to_part(ScdcOrder *order, const ScdcWorkRow *row, ScdcChangeType type)
 {
 	int			part = (int) (row->hash >> (64 - order->part_bits));
-	uint8		head[1 + SCDC_PACKED_HEAD_MAX];
-	Size		head_len = scdc_packed_row_head(head + 1, row, type, &order->before[part]);
+	uint8	   *head = scdc_parts_piece(order->parts, part);
 	ScdcBytes	rest = scdc_packed_row_rest(row);
 
-	head[0] = (uint8) head_len;
-	scdc_parts_write(order->parts, part, head, 1 + head_len);
+	StaticAssertStmt(SCDC_PACKED_HEAD_MAX <= SCDC_PARTS_PIECE, "the head of a row is more than a piece");
+	scdc_parts_add_piece(order->parts, part, scdc_packed_row_head(head, row, type, &order->before[part]));
 	scdc_parts_write(order->parts, part, rest.data, rest.len);
 }
 
@@ -574,23 +579,23 @@ read_part(ScdcOrder *order, int number)
 	Size		memory = order->limit - order->limit / PARTS_SHARE;
 	ScdcOrder  *part = scdc_order_create(order->work, order->by, (int) (memory / 1024));
 	ScdcPackedBefore before = {0};
-	uint8		head_len;
+	const uint8 *head;
+	Size		len;
 
 	order->part = part;
 	part->bits_done = order->part_bits;
 	scdc_parts_open(order->parts, number);
-	while (scdc_parts_read(order->parts, &head_len, 1))
+	while ((head = scdc_parts_look(order->parts, &len)) != NULL)
 	{
-		uint8		head[PG_UINT8_MAX];
 		const uint8 *at = head;
 		ScdcWorkRow header;
 		ScdcWorkRow *row;
 		char	   *rest;
 
 		CHECK_FOR_INTERRUPTS();
-		if (!scdc_parts_read(order->parts, head, head_len) ||
-			!scdc_packed_row_read(&at, head + head_len, &header, &before))
+		if (!scdc_packed_row_read(&at, head + len, &header, &before))
 			elog(ERROR, "a row in a temporary file is damaged");
+		scdc_parts_skip(order->parts, at - head);
 		row = new_row(part, header.size);
 		rest = scdc_packed_row_begin(row, &header, &before);
 		if (!scdc_parts_read(order->parts, rest, scdc_packed_row_rest(row).len))

@@ -3,8 +3,10 @@
  * parts.c
  *	  A temporary file in many parts (see parts.h).
  *
- * The file consists of extents, each of one part and as large as its buffer.
- * What has not filled one stays in the buffer.
+ * The file consists of extents, each of one part.  A buffer has room for one,
+ * and for a piece: behind it where it is written, in front where it is read,
+ * so that a piece is never cut where an extent ends.  What has not filled an
+ * extent stays in its buffer.
  *
  *-------------------------------------------------------------------------
  */
@@ -22,7 +24,7 @@
 typedef struct Part
 {
 	char	   *buffer;
-	Size		used;			/* of it */
+	Size		used;			/* of it, less than an extent */
 	uint32	   *extents;		/* numbers of those in the file */
 	int			nextents;
 	int			room;			/* for their numbers */
@@ -39,9 +41,9 @@ struct ScdcParts
 
 	/* the one that is read */
 	Part	   *open;
-	int			next;			/* extent to be read; behind them comes the buffer */
-	char	   *buffer;
-	const char *at;
+	int			next;			/* extent to be read; behind them comes the part's buffer */
+	char	   *buffer;			/* behind the room for a piece */
+	char	   *at;
 	Size		left;
 };
 
@@ -72,12 +74,12 @@ scdc_parts_end(ScdcParts *p)
 			pfree(p->parts[i].extents);
 	}
 	if (p->buffer)
-		pfree(p->buffer);
+		pfree(p->buffer - SCDC_PARTS_PIECE);
 	pfree(p->parts);
 	pfree(p);
 }
 
-/* Puts the buffer, which is full, into the file. */
+/* Puts what fills an extent into the file; what is behind it in the buffer stays. */
 static void
 write_extent(ScdcParts *p, Part *part)
 {
@@ -101,7 +103,29 @@ write_extent(ScdcParts *p, Part *part)
 				 errmsg("could not write to file \"%s\": %m", FilePathName(p->file))));
 	}
 	part->extents[part->nextents++] = p->nextents++;
-	part->used = 0;
+	part->used -= p->extent;
+	memcpy(part->buffer, part->buffer + p->extent, part->used);
+}
+
+uint8 *
+scdc_parts_piece(ScdcParts *p, int number)
+{
+	Part	   *part = &p->parts[number];
+
+	if (part->buffer == NULL)
+		part->buffer = MemoryContextAlloc(p->context, p->extent + SCDC_PARTS_PIECE);
+	return (uint8 *) part->buffer + part->used;
+}
+
+void
+scdc_parts_add_piece(ScdcParts *p, int number, Size len)
+{
+	Part	   *part = &p->parts[number];
+
+	Assert(len <= SCDC_PARTS_PIECE);
+	part->used += len;
+	if (part->used >= p->extent)
+		write_extent(p, part);
 }
 
 void
@@ -110,15 +134,15 @@ scdc_parts_write(ScdcParts *p, int number, const void *data, Size len)
 	Part	   *part = &p->parts[number];
 	const char *from = data;
 
-	if (part->buffer == NULL)
-		part->buffer = MemoryContextAlloc(p->context, p->extent);
-	while (p->extent - part->used < len)
+	(void) scdc_parts_piece(p, number);
+	while (p->extent - part->used <= len)
 	{
 		Size		n = p->extent - part->used;
 
 		memcpy(part->buffer + part->used, from, n);
 		from += n;
 		len -= n;
+		part->used = p->extent;
 		write_extent(p, part);
 	}
 	memcpy(part->buffer + part->used, from, len);
@@ -128,28 +152,32 @@ scdc_parts_write(ScdcParts *p, int number, const void *data, Size len)
 void
 scdc_parts_open(ScdcParts *p, int number)
 {
+	if (p->buffer == NULL)
+		p->buffer = (char *) MemoryContextAlloc(p->context, SCDC_PARTS_PIECE + p->extent) + SCDC_PARTS_PIECE;
 	p->open = &p->parts[number];
 	p->next = 0;
+	p->at = p->buffer;
 	p->left = 0;
 }
 
+/* Less than a piece is left; more comes behind that, if there is more. */
 static bool
 read_extent(ScdcParts *p)
 {
 	Part	   *part = p->open;
 	int			nread;
 
+	if (p->next > part->nextents)
+		return false;
+	memcpy(p->buffer - p->left, p->at, p->left);
+	p->at = p->buffer - p->left;
 	if (p->next == part->nextents)
 	{
 		p->next++;
-		p->at = part->buffer;
-		p->left = part->used;
-		return p->left > 0;
+		memcpy(p->buffer, part->buffer, part->used);
+		p->left += part->used;
+		return part->used > 0;
 	}
-	if (p->next > part->nextents)
-		return false;
-	if (p->buffer == NULL)
-		p->buffer = MemoryContextAlloc(p->context, p->extent);
 	nread = FileRead(p->file, p->buffer, p->extent, (off_t) part->extents[p->next++] * p->extent, WAIT_EVENT_BUFFILE_READ);
 	if (nread < 0)
 		ereport(ERROR,
@@ -159,9 +187,25 @@ read_extent(ScdcParts *p)
 		ereport(ERROR,
 				(errcode(ERRCODE_IO_ERROR),
 				 errmsg("could not read file \"%s\": read %d of %zu", FilePathName(p->file), nread, p->extent)));
-	p->at = p->buffer;
-	p->left = p->extent;
+	p->left += p->extent;
 	return true;
+}
+
+const uint8 *
+scdc_parts_look(ScdcParts *p, Size *len)
+{
+	if (p->left < SCDC_PARTS_PIECE)
+		(void) read_extent(p);
+	*len = p->left;
+	return p->left > 0 ? (const uint8 *) p->at : NULL;
+}
+
+void
+scdc_parts_skip(ScdcParts *p, Size len)
+{
+	Assert(len <= p->left);
+	p->at += len;
+	p->left -= len;
 }
 
 bool
@@ -176,12 +220,9 @@ scdc_parts_read(ScdcParts *p, void *data, Size len)
 		memcpy(to, p->at, n);
 		to += n;
 		len -= n;
+		p->left = 0;
 		if (!read_extent(p))
-		{
-			if (to != data)
-				elog(ERROR, "unexpected end of a part of file \"%s\"", FilePathName(p->file));
 			return false;
-		}
 	}
 	memcpy(to, p->at, len);
 	p->at += len;

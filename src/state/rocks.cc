@@ -277,7 +277,7 @@ is_compressible(const std::string &value)
 	int			len = static_cast<int>(std::min(value.size(), SAMPLE_BYTES));
 	std::vector<char> room(LZ4_compressBound(len));
 
-	return LZ4_compress_default(value.data(), room.data(), len, static_cast<int>(room.size())) < len - len / 8;
+	return LZ4_compress_default(value.data(), room.data(), len, static_cast<int>(room.size())) < len - len / 4;
 }
 
 Status
@@ -289,7 +289,8 @@ RocksLoad::OpenFile(const std::string &sample)
 		options.compression = rocksdb::kNoCompression;
 	files_.push_back(path_ + "/" + LOAD_NAME + std::to_string(files_.size()));
 	file_bytes_ = 0;
-	writer_.reset(new rocksdb::SstFileWriter(rocksdb::EnvOptions(options), options));
+	/* the next batch reads all of it, so it may well stay in the page cache */
+	writer_.reset(new rocksdb::SstFileWriter(rocksdb::EnvOptions(options), options, nullptr, false));
 	return writer_->Open(files_.back());
 }
 
