@@ -35,6 +35,9 @@
 /* The memory for all rows against that for the parts' buffers. */
 #define PARTS_SHARE 4
 
+/* When there are parts, rows are gathered in so much memory, which stays in a cache, and go to them together. */
+#define GATHER_MAX	((Size) 256 * 1024)
+
 /* Bits of a hash that tell its bucket, and from how many rows on that is worth its while. */
 #define BUCKET_BITS 8
 #define BUCKETS_MIN 16
@@ -178,6 +181,7 @@ make_entry(const ScdcOrder *order, Entry *entry, const ScdcWorkRow *row)
 			\
 			__builtin_prefetch(ahead); \
 			__builtin_prefetch(ahead + 64); \
+			__builtin_prefetch(ahead + 127); \
 		} \
 	} while (0)
 
@@ -243,7 +247,8 @@ is_full(const ScdcOrder *order, Size size)
 		return false;
 	if (order->left < MAXALIGN(size))
 		used += chunk_room(Max(Min(order->chunk_size * 2, CHUNK_MAX), size));
-	return used + order->room * sizeof(Entry) * (order->nentries == order->room ? 2 : 1) > order->limit;
+	used += order->room * sizeof(Entry) * (order->nentries == order->room ? 2 : 1);
+	return used > (order->parts ? Min(order->limit, GATHER_MAX) : order->limit);
 }
 
 /*
@@ -533,23 +538,26 @@ add_entry(ScdcOrder *order, const ScdcWorkRow *row)
  * ---------------------------------------------------------------------
  */
 
-static void
-put_to_part(ScdcOrder *order, const ScdcWorkRow *row, ScdcChangeType type)
+static inline int
+part_of(const ScdcOrder *order, const Entry *entry)
 {
-	int			part = (int) (row->hash >> (64 - order->part_bits));
+	return (int) (entry->first >> (64 - order->part_bits));
+}
+
+static void
+put_to_part(ScdcOrder *order, int part, const ScdcWorkRow *row)
+{
 	uint8	   *head = scdc_parts_piece(order->parts, part);
 	ScdcBytes	rest = scdc_packed_row_rest(row);
 
 	StaticAssertStmt(SCDC_PACKED_HEAD_MAX <= SCDC_PARTS_PIECE, "the head of a row is more than a piece");
-	scdc_parts_add_piece(order->parts, part, scdc_packed_row_head(head, row, type, &order->before[part]));
+	scdc_parts_add_piece(order->parts, part, scdc_packed_row_head(head, row, row->type, &order->before[part]));
 	scdc_parts_write(order->parts, part, rest.data, rest.len);
 }
 
-/* All rows so far go to their parts. */
 static void
 begin_parts(ScdcOrder *order)
 {
-	MemoryContext old = MemoryContextSwitchTo(order->context);
 	Size		memory = order->limit / PARTS_SHARE;
 
 	order->part_bits = PART_BITS;
@@ -557,17 +565,41 @@ begin_parts(ScdcOrder *order)
 		order->part_bits--;
 	order->parts = scdc_parts_create(1 << order->part_bits, memory);
 	order->before = palloc0(sizeof(ScdcPackedBefore) << order->part_bits);
+}
+
+/*
+ * The rows in memory go to their parts.  Each would wait for the place where
+ * its part ends, which is in no cache; as the next rows are known, theirs are
+ * fetched ahead.
+ */
+static void
+write_parts(ScdcOrder *order)
+{
+	MemoryContext old = MemoryContextSwitchTo(order->context);
+
+	if (order->parts == NULL)
+		begin_parts(order);
 	for (Size i = 0; i < order->nentries; i++)
 	{
-		const ScdcWorkRow *row = order->entries[i].row;
-
 		CHECK_FOR_INTERRUPTS();
-		put_to_part(order, row, row->type);
+		if (i + 2 * AHEAD < order->nentries)
+		{
+			int			ahead = part_of(order, &order->entries[i + 2 * AHEAD]);
+
+			__builtin_prefetch(&order->before[ahead], 1);
+			scdc_parts_fetch(order->parts, ahead);
+			scdc_parts_fetch_end(order->parts, part_of(order, &order->entries[i + AHEAD]));
+		}
+		put_to_part(order, part_of(order, &order->entries[i]), order->entries[i].row);
 	}
 	forget_rows(order);
-	pfree(order->entries);
-	order->entries = NULL;
-	order->room = 0;
+	/* after the first time there are few */
+	if (order->room * sizeof(Entry) > GATHER_MAX / 2)
+	{
+		pfree(order->entries);
+		order->room = ENTRIES_MIN;
+		order->entries = palloc(order->room * sizeof(Entry));
+	}
 	MemoryContextSwitchTo(old);
 }
 
@@ -656,13 +688,8 @@ scdc_order_put(ScdcOrder *order, const ScdcWorkRow *row, ScdcChangeType type)
 {
 	ScdcWorkRow *copy;
 
-	if (order->parts == NULL && order->by == SCDC_BY_IDENTITY && order->nentries > 0 && is_full(order, row->size))
-		begin_parts(order);
-	if (order->parts)
-	{
-		put_to_part(order, row, type);
-		return;
-	}
+	if (order->by == SCDC_BY_IDENTITY && order->nentries > 0 && is_full(order, row->size))
+		write_parts(order);
 	copy = new_row(order, row->size);
 	memcpy(copy, row, row->size);
 	copy->type = type;
@@ -674,7 +701,10 @@ scdc_order_finish(ScdcOrder *order)
 {
 	order->next = 0;
 	if (order->parts)
+	{
+		write_parts(order);
 		return;
+	}
 	if (order->nruns == 0)
 	{
 		sort_rows(order);

@@ -150,6 +150,22 @@ scdc_parts_write(ScdcParts *p, int number, const void *data, Size len)
 }
 
 void
+scdc_parts_fetch(const ScdcParts *p, int number)
+{
+	__builtin_prefetch(&p->parts[number], 1);
+}
+
+void
+scdc_parts_fetch_end(const ScdcParts *p, int number)
+{
+	const Part *part = &p->parts[number];
+	const char *end = part->buffer + part->used;
+
+	__builtin_prefetch(end, 1);
+	__builtin_prefetch(end + 64, 1);
+}
+
+void
 scdc_parts_open(ScdcParts *p, int number)
 {
 	if (p->buffer == NULL)

@@ -17,9 +17,9 @@ typedef struct ScdcParts ScdcParts;
 /*
  * Lives in the current context; its file belongs to the current resource
  * owner, and so is gone after an error.  memory: in bytes, for all buffers, as
- * long as that is at least a block for each part and one more, and what was
- * looked at in place besides.  Writing raises 53100 if the disk is full, and
- * 53400 beyond temp_file_limit.
+ * long as that is at least a block for each part and one more; each has room
+ * for a piece besides.  Writing raises 53100 if the disk is full, and 53400
+ * beyond temp_file_limit.
  */
 extern ScdcParts *scdc_parts_create(int nparts, Size memory);
 extern void scdc_parts_end(ScdcParts *parts);
@@ -33,6 +33,10 @@ extern void scdc_parts_add_piece(ScdcParts *parts, int part, Size len);
 
 /* Adds bytes at the end of a part. */
 extern void scdc_parts_write(ScdcParts *parts, int part, const void *data, Size len);
+
+/* Have the processor fetch a part that is written to soon, and then its end. */
+extern void scdc_parts_fetch(const ScdcParts *parts, int part);
+extern void scdc_parts_fetch_end(const ScdcParts *parts, int part);
 
 /* Begins to read a part.  What was read of another before is forgotten. */
 extern void scdc_parts_open(ScdcParts *parts, int part);
