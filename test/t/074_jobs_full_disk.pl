@@ -154,14 +154,24 @@ ok($node->wait_for_log(qr/FATAL:  state store failed: Resource temporarily unava
 all_done('mirror', 'append');
 nothing_lost('with other workers');
 
-# nor may opening one with files in it end the server
+# nor may opening one with files in it end the server, wherever memory or threads run out
 sql($node, "SELECT stream_start('pending', 'src', sink => 'pending_sink', query => '$columns', options => '{\"deduplicationMode\": \"netChanges\", \"noDataMicroBatchesEnabled\": false}')");
 all_done('pending');
-my $server = incarnation($node);
-$log = -s $node->logfile;
-system_or_bail('prlimit', '--pid', sql($node, "SELECT pid FROM pg_stat_activity WHERE backend_type = 'streamcdc job' AND application_name = 'pending'"), '--nproc=1:');
 sql($node, "ALTER TABLE pending_sink ADD CONSTRAINT never CHECK (false) NOT VALID; INSERT INTO src VALUES (0, 'lets the others out')");
-ok($node->wait_for_log(qr/(?:violates check constraint "never".*){3}/s, $log), 'one that has failed opens its state again');
+my $server = incarnation($node);
+for my $room (undef, 1, 16)
+{
+	$node->poll_query_until('postgres', "SELECT count(*) = 1 FROM pg_stat_activity WHERE application_name = 'pending'") or die 'the query has no worker';
+	my $pid = sql($node, "SELECT pid FROM pg_stat_activity WHERE application_name = 'pending'");
+	# it may be leaving
+	my ($size) = (eval { slurp_file("/proc/$pid/status") } // '') =~ /^VmSize:\s*(\d+) kB/m or redo;
+
+	$log = -s $node->logfile;
+	system('prlimit', '--pid', $pid, $room ? '--as=' . ($size + $room * 1024) * 1024 . ':' : '--nproc=1:') == 0 or redo;
+	ok($node->wait_for_log(qr/(?:(?:violates check constraint "never"|out of memory|Resource temporarily|Cannot allocate memory).*){2}/s, $log),
+		$room ? "little memory ($room MB): a worker that has failed opens its state again" : 'no thread: the same');
+	system('prlimit', '--pid', $pid, '--as=unlimited:', '--nproc=unlimited:') if kill(0, $pid);
+}
 is(incarnation($node), $server, 'or another one does, and the server runs on');
 sql($node, 'ALTER TABLE pending_sink DROP CONSTRAINT never');
 all_done('pending');
