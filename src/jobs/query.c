@@ -67,21 +67,13 @@ uuid_of(Datum value)
 	return *DatumGetUUIDP(value);
 }
 
-/* Deletes the rows that a scan finds. */
-static bool
-delete_row(Relation rel, HeapTuple tuple, Datum *values, bool *isnull, void *arg)
-{
-	scdc_row_delete(rel, &tuple->t_self);
-	return true;
-}
-
 /* Scans read-only; deletions need the table under a stronger lock, which the scan's does not lower. */
 static void
 delete_rows(ScdcTable t, const char *index, int nkeys, ScanKey keys, Snapshot snapshot)
 {
 	Relation	rel = scdc_table_open(t, RowExclusiveLock);
 
-	scdc_rows_scan(t, index, nkeys, keys, false, snapshot, delete_row, NULL);
+	(void) scdc_rows_delete(t, index, nkeys, keys, snapshot);
 	relation_close(rel, NoLock);
 }
 

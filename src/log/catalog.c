@@ -437,22 +437,13 @@ scdc_missing_insert(int64 stream_id, AttrNumber attnum, const char *value)
 	table_close(rel, NoLock);
 }
 
-static bool
-delete_value(Relation rel, HeapTuple tuple, Datum *values, bool *isnull, void *arg)
-{
-	ItemPointerData tid = tuple->t_self;
-
-	scdc_row_delete(rel, &tid);
-	return true;
-}
-
 static void
 delete_missing_values(int64 stream_id, Snapshot snapshot)
 {
 	ScanKeyData key[1];
 
 	ScanKeyInit(&key[0], Anum_missing_stream_id, BTEqualStrategyNumber, F_INT8EQ, Int64GetDatum(stream_id));
-	scdc_rows_scan(SCDC_MISSING_VALUES, "missing_values_id", 1, key, false, snapshot, delete_value, NULL);
+	(void) scdc_rows_delete(SCDC_MISSING_VALUES, "missing_values_id", 1, key, snapshot);
 }
 
 void
@@ -716,27 +707,18 @@ scdc_position_insert(Relation positions, XLogRecPtr lsn)
 	scdc_row_insert(positions, values, isnull);
 }
 
-static bool
-delete_row(Relation rel, HeapTuple tuple, Datum *values, bool *isnull, void *arg)
-{
-	ItemPointerData tid = tuple->t_self;
-
-	scdc_row_delete(rel, &tid);
-	return true;
-}
-
 void
 scdc_position_trim(XLogRecPtr lsn)
 {
 	ScanKeyData key[1];
 
 	ScanKeyInit(&key[0], Anum_positions_lsn, BTLessStrategyNumber, F_PG_LSN_LT, LSNGetDatum(lsn));
-	scdc_rows_scan(SCDC_POSITIONS, "positions_lsn", 1, key, false, NULL, delete_row, NULL);
+	(void) scdc_rows_delete(SCDC_POSITIONS, "positions_lsn", 1, key, NULL);
 }
 
 void
 scdc_slot_forget(void)
 {
-	scdc_rows_scan(SCDC_SLOTS, NULL, 0, NULL, false, NULL, delete_row, NULL);
-	scdc_rows_scan(SCDC_POSITIONS, NULL, 0, NULL, false, NULL, delete_row, NULL);
+	(void) scdc_rows_delete(SCDC_SLOTS, NULL, 0, NULL, NULL);
+	(void) scdc_rows_delete(SCDC_POSITIONS, NULL, 0, NULL, NULL);
 }

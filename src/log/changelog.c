@@ -137,26 +137,16 @@ scdc_changelog_append(Relation blocks, const ScdcBlockInfo *info, const ScdcBloc
 	pfree(DatumGetPointer(values[Anum_changes - 1]));
 }
 
-static bool
-delete_block(Relation rel, HeapTuple tuple, Datum *values, bool *isnull, void *arg)
-{
-	ItemPointerData tid = tuple->t_self;
-
-	scdc_row_delete(rel, &tid);
-	(*(int64 *) arg)++;
-	return true;
-}
-
 int64
 scdc_changelog_delete(int64 stream_id)
 {
 	Relation	blocks = scdc_table_open(SCDC_BLOCKS, RowExclusiveLock);
 	Snapshot	snapshot = RegisterSnapshot(GetLatestSnapshot());
 	ScanKeyData key[1];
-	int64		count = 0;
+	int64		count;
 
 	ScanKeyInit(&key[0], Anum_stream_id, BTEqualStrategyNumber, F_INT8EQ, Int64GetDatum(stream_id));
-	scdc_rows_scan(SCDC_BLOCKS, BLOCKS_KEY, 1, key, false, snapshot, delete_block, &count);
+	count = scdc_rows_delete(SCDC_BLOCKS, BLOCKS_KEY, 1, key, snapshot);
 	UnregisterSnapshot(snapshot);
 	table_close(blocks, NoLock);
 	return count;

@@ -177,15 +177,6 @@ scdc_inbox_next(uint64 xid, int64 after, Snapshot snapshot, ScdcInboxRow *row)
 	return true;
 }
 
-static bool
-delete_row(Relation rel, HeapTuple tuple, Datum *values, bool *isnull, void *arg)
-{
-	ItemPointerData tid = tuple->t_self;
-
-	scdc_row_delete(rel, &tid);
-	return true;
-}
-
 void
 scdc_inbox_delete(uint64 xid, Snapshot snapshot)
 {
@@ -193,7 +184,7 @@ scdc_inbox_delete(uint64 xid, Snapshot snapshot)
 	ScanKeyData keys[2];
 
 	init_keys(keys, xid, 0);
-	scdc_rows_scan(SCDC_INBOX, INBOX_INDEX, 2, keys, false, snapshot, delete_row, NULL);
+	(void) scdc_rows_delete(SCDC_INBOX, INBOX_INDEX, 2, keys, snapshot);
 	table_close(rel, NoLock);
 }
 

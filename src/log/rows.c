@@ -183,6 +183,25 @@ scdc_rows_scan(ScdcTable t, const char *index_name, int nkeys, ScanKey keys, boo
 	table_close(rel, NoLock);
 }
 
+static bool
+delete_row(Relation rel, HeapTuple tuple, Datum *values, bool *isnull, void *arg)
+{
+	ItemPointerData tid = tuple->t_self;
+
+	scdc_row_delete(rel, &tid);
+	(*(int64 *) arg)++;
+	return true;
+}
+
+int64
+scdc_rows_delete(ScdcTable t, const char *index_name, int nkeys, ScanKey keys, Snapshot snapshot)
+{
+	int64		count = 0;
+
+	scdc_rows_scan(t, index_name, nkeys, keys, false, snapshot, delete_row, &count);
+	return count;
+}
+
 typedef struct Collector
 {
 	ScdcRowMake make;

@@ -71,6 +71,9 @@ typedef bool (*ScdcRowFn) (Relation rel, HeapTuple tuple, Datum *values, bool *i
 extern void scdc_rows_scan(ScdcTable t, const char *index_name, int nkeys, ScanKey keys, bool backward,
 						   Snapshot snapshot, ScdcRowFn fn, void *arg);
 
+/* The same, deleting each; returns how many.  Under the scan's lock: who wants another one has taken it. */
+extern int64 scdc_rows_delete(ScdcTable t, const char *index_name, int nkeys, ScanKey keys, Snapshot snapshot);
+
 /* The same, for what make makes of each row, or of the first one (NULL: there is none), in the current context. */
 typedef void *(*ScdcRowMake) (HeapTuple tuple, Datum *values, bool *isnull);
 extern List *scdc_rows_list(ScdcTable t, const char *index_name, int nkeys, ScanKey keys, Snapshot snapshot, ScdcRowMake make);

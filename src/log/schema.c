@@ -648,15 +648,6 @@ scdc_schema_unpack(ScdcBytes bytes)
 	return schema;
 }
 
-static bool
-delete_column(Relation rel, HeapTuple tuple, Datum *values, bool *isnull, void *arg)
-{
-	ItemPointerData tid = tuple->t_self;
-
-	scdc_row_delete(rel, &tid);
-	return true;
-}
-
 void
 scdc_schema_delete(int64 stream_id, int32 number)
 {
@@ -664,5 +655,5 @@ scdc_schema_delete(int64 stream_id, int32 number)
 
 	ScanKeyInit(&key[0], Anum_stream_id, BTEqualStrategyNumber, F_INT8EQ, Int64GetDatum(stream_id));
 	ScanKeyInit(&key[1], Anum_schema_number, BTEqualStrategyNumber, F_INT4EQ, Int32GetDatum(number));
-	scdc_rows_scan(SCDC_SCHEMAS, "schemas_id", number != 0 ? 2 : 1, key, false, NULL, delete_column, NULL);
+	(void) scdc_rows_delete(SCDC_SCHEMAS, "schemas_id", number != 0 ? 2 : 1, key, NULL);
 }
