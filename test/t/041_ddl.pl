@@ -355,6 +355,8 @@ SET ROLE first_owner;
 DROP OWNED BY CURRENT_USER;
 RESET ROLE;
 SQL
+# capture says so in its own time
+$node->poll_query_until('postgres', q{SELECT NOT EXISTS (SELECT FROM streamcdc.streams WHERE state = 'd' AND last_version IS NULL)}) or die 'a log does not end';
 is(sql($node, q{SELECT string_agg(regexp_replace(table_name, '\d+', 'N') || ' ' || last_version, ', ' ORDER BY table_name) FROM stream_tables WHERE table_name ~ 'doomed|belonging'}),
 	'belonging (dropped N) 1, doomed.child (dropped N) 2, doomed.parent (dropped N) 1', 'DROP SCHEMA CASCADE and DROP OWNED keep the logs');
 folds_to_table($node, 'survivor');
