@@ -207,7 +207,7 @@ sql($node, "SELECT stream_drop('q')");
 ok(-d "$elsewhere/$oid/$id", 'nothing is deleted there');
 sql($node, 'DROP TABLE sink, src');
 sql($node, $setup);
-query_is('q', 'failed', 'by none');
+query_is('q', 'failed', 'a new query fails, too', error => 'is not a directory');
 $node->append_conf('postgresql.conf', "streamcdc.state_directory = '" . $node->basedir . "/missing/streamcdc'\n");
 $node->reload;
 sql($node, "SELECT stream_resume('q')");
