@@ -6,6 +6,8 @@ SET client_min_messages = warning;
 
 SELECT plan(174);
 
+\ir include/errors.sql
+
 -- the plan, a node or property a line
 CREATE FUNCTION pg_temp.plan_of(query text, options text DEFAULT '') RETURNS text
 LANGUAGE plpgsql AS $$
@@ -44,23 +46,12 @@ BEGIN
 	RETURN format('%s rows, %s differ', nrows, result);
 END $$;
 
-CREATE FUNCTION pg_temp.error_of(command text, role_name text DEFAULT NULL) RETURNS text
-LANGUAGE plpgsql AS $$
-DECLARE
-	state text;
-	message text;
-	detail text;
-BEGIN
-	IF role_name IS NOT NULL THEN
-		PERFORM set_config('role', role_name, true);
-	END IF;
-	EXECUTE command;
-	PERFORM set_config('role', 'none', true);
-	RETURN 'none';
-EXCEPTION WHEN OTHERS THEN
-	GET STACKED DIAGNOSTICS state = RETURNED_SQLSTATE, message = MESSAGE_TEXT, detail = PG_EXCEPTION_DETAIL;
-	RETURN concat_ws(' ', state, message, '[' || substring(detail FROM 'The (?:value|row) .*') || ']');
-END $$;
+-- "none", or SQLSTATE, message, and what DETAIL says of the value or row
+CREATE FUNCTION pg_temp.row_error_of(command text, role_name text DEFAULT NULL) RETURNS text
+LANGUAGE sql AS $$
+	SELECT coalesce(nullif(concat_ws(' ', state, message, '[' || substring(detail FROM 'The (?:value|row) .*') || ']'), ''), 'none')
+	FROM pg_temp.raised(command, role_name)
+$$;
 
 -- of an open cursor: the next rows
 CREATE FUNCTION pg_temp.take(cursor_name refcursor, direction text, count int) RETURNS text
@@ -227,7 +218,7 @@ SELECT is(pg_temp.plan_of($$SELECT (c.row_data).id FROM stream_changes(NULL::p14
 	E'  Filter: (c._change_type = ''insert''::text)\n' ||
 	E'  Function Call: stream_changes(NULL::p14_keyed, ''1''::bigint, NULL::bigint, NULL::timestamp with time zone, NULL::timestamp with time zone, true, true, ''dropCarryovers''::text, false)\n',
 	'EXPLAIN shows the call');
-SELECT is(pg_temp.error_of($$EXPLAIN SELECT * FROM stream_changes('p14_missing')$$), 'none', 'and does not make it');
+SELECT is(pg_temp.row_error_of($$EXPLAIN SELECT * FROM stream_changes('p14_missing')$$), 'none', 'and does not make it');
 
 SELECT is(pg_temp.plan_of('SELECT (row_data).* FROM stream_changes(NULL::p14_keyed) WHERE (row_data).id = 1', ', VERBOSE') ~ E'\n  Output: \\(\\(row_data\\)\\.id\\), \\(\\(row_data\\)\\.v\\), \\(\\(row_data\\)\\.n\\)\n', true, 'and the fields that it takes out');
 
@@ -383,7 +374,7 @@ CLOSE p14_hold;
 BEGIN;
 DECLARE p14_plain CURSOR FOR SELECT (row_data).id AS v FROM stream_changes(NULL::p14_keyed);
 SELECT is(pg_temp.take('p14_plain', 'forward', 1), '1', 'from its beginning');
-SELECT alike(pg_temp.error_of('FETCH BACKWARD FROM p14_plain'), '55000 cursor can only scan forward%', 'a cursor without SCROLL goes forward only');
+SELECT alike(pg_temp.row_error_of('FETCH BACKWARD FROM p14_plain'), '55000 cursor can only scan forward%', 'a cursor without SCROLL goes forward only');
 COMMIT;
 
 -- fields of the row, with the table altered between the cursor and its first row: what the server's field selection makes of it
@@ -474,24 +465,24 @@ RESET plan_cache_mode;
 /*
  * Errors, and rights, as with the function
  */
-SELECT is(pg_temp.error_of(format('SELECT * FROM stream_changes(%s)', arguments)), pg_temp.error_of(format('SELECT * FROM stream_changes(%s) WITH ORDINALITY', arguments)), arguments)
+SELECT is(pg_temp.row_error_of(format('SELECT * FROM stream_changes(%s)', arguments)), pg_temp.row_error_of(format('SELECT * FROM stream_changes(%s) WITH ORDINALITY', arguments)), arguments)
 FROM (VALUES ('NULL::text'), ($$'p14_missing'$$), ($$'pg_class'$$), ('1'), ($$'p14_keyed', 2, 1$$), ($$'p14_keyed', deduplication_mode => 'some'$$),
 	($$'p14_bare', compute_updates => true$$), ('NULL::p14_mood')) AS v (arguments);
-SELECT alike(pg_temp.error_of('SELECT count(*) FROM stream_changes(NULL::p14_keyed)', 'p14_nobody'), '42501%', 'no rights on the table');
+SELECT alike(pg_temp.row_error_of('SELECT count(*) FROM stream_changes(NULL::p14_keyed)', 'p14_nobody'), '42501%', 'no rights on the table');
 REVOKE EXECUTE ON FUNCTION stream_changes(text, bigint, bigint, timestamptz, timestamptz, boolean, boolean, text, boolean) FROM PUBLIC;
 GRANT SELECT ON p14_keyed TO p14_nobody;
-SELECT is(pg_temp.error_of($$SELECT count(*) FROM stream_changes('p14_keyed')$$, 'p14_nobody'), pg_temp.error_of($$SELECT count(*) FROM stream_changes('p14_keyed') WITH ORDINALITY$$, 'p14_nobody'),
+SELECT is(pg_temp.row_error_of($$SELECT count(*) FROM stream_changes('p14_keyed')$$, 'p14_nobody'), pg_temp.row_error_of($$SELECT count(*) FROM stream_changes('p14_keyed') WITH ORDINALITY$$, 'p14_nobody'),
 	'no right to call it');
-SELECT alike(pg_temp.error_of($$SELECT count(*) FROM stream_changes('p14_keyed')$$, 'p14_nobody'), '42501 permission denied for function stream_changes%', 'which is said');
-SELECT alike(pg_temp.error_of($$EXPLAIN SELECT count(*) FROM stream_changes('p14_keyed')$$, 'p14_nobody'), '42501%', 'when the plan begins, as ever');
-SELECT is(pg_temp.error_of('SELECT count(*) FROM stream_changes(NULL::p14_keyed)', 'p14_nobody'), 'none', 'the other forms are others');
+SELECT alike(pg_temp.row_error_of($$SELECT count(*) FROM stream_changes('p14_keyed')$$, 'p14_nobody'), '42501 permission denied for function stream_changes%', 'which is said');
+SELECT alike(pg_temp.row_error_of($$EXPLAIN SELECT count(*) FROM stream_changes('p14_keyed')$$, 'p14_nobody'), '42501%', 'when the plan begins, as ever');
+SELECT is(pg_temp.row_error_of('SELECT count(*) FROM stream_changes(NULL::p14_keyed)', 'p14_nobody'), 'none', 'the other forms are others');
 GRANT EXECUTE ON FUNCTION stream_changes(text, bigint, bigint, timestamptz, timestamptz, boolean, boolean, text, boolean) TO PUBLIC;
 
 -- a value that cannot be converted
 SET IntervalStyle = 'postgres_verbose';
 ALTER TYPE p14_mood RENAME VALUE 'ok' TO 'fine';
-SELECT is(pg_temp.error_of('SELECT * FROM stream_changes(NULL::p14_rich)'), '22P02 invalid input value for enum public.p14_mood: "ok" [The value is that of column "mood" in version 1.]', 'a value that is no more');
-SELECT is(pg_temp.error_of('SELECT _change_type FROM stream_changes(NULL::p14_rich)'), 'none', 'unless nobody asks for the row');
+SELECT is(pg_temp.row_error_of('SELECT * FROM stream_changes(NULL::p14_rich)'), '22P02 invalid input value for enum public.p14_mood: "ok" [The value is that of column "mood" in version 1.]', 'a value that is no more');
+SELECT is(pg_temp.row_error_of('SELECT _change_type FROM stream_changes(NULL::p14_rich)'), 'none', 'unless nobody asks for the row');
 SELECT is(current_setting('IntervalStyle'), 'postgres_verbose', 'and settings are as they were');
 RESET IntervalStyle;
 
@@ -499,9 +490,9 @@ RESET IntervalStyle;
 INSERT INTO p14_bare VALUES (3, 'c');
 TRUNCATE p14_bare;
 INSERT INTO p14_bare VALUES (4, 'd');
-SELECT alike(pg_temp.error_of('SELECT * FROM stream_changes(NULL::p14_bare)'), '55000 there is a gap%at version 6%', 'a gap');
-SELECT alike(pg_temp.error_of('SELECT * FROM stream_changes(NULL::p14_bare) LIMIT 1'), '55000 there is a gap%at version 6%', 'far away');
-SELECT is(pg_temp.error_of('SELECT * FROM stream_changes(NULL::p14_bare, 0, 5)'), 'none', 'before it');
+SELECT alike(pg_temp.row_error_of('SELECT * FROM stream_changes(NULL::p14_bare)'), '55000 there is a gap%at version 6%', 'a gap');
+SELECT alike(pg_temp.row_error_of('SELECT * FROM stream_changes(NULL::p14_bare) LIMIT 1'), '55000 there is a gap%at version 6%', 'far away');
+SELECT is(pg_temp.row_error_of('SELECT * FROM stream_changes(NULL::p14_bare, 0, 5)'), 'none', 'before it');
 SELECT is((SELECT count(*) FROM stream_changes(NULL::p14_bare, 7)), 1::bigint, 'after it');
 
 /*

@@ -5,22 +5,15 @@ SET client_min_messages = warning;
 
 SELECT plan(112);
 
+\ir include/errors.sql
+
 CREATE SCHEMA p54;
 SET search_path = p54, public;
 
--- "SQLSTATE message" of a command, or "none"
-CREATE FUNCTION p54.error_of(command text) RETURNS text LANGUAGE plpgsql AS $$
-DECLARE
-	state text;
-	message text;
-	detail text;
-BEGIN
-	EXECUTE command;
-	RETURN 'none';
-EXCEPTION WHEN OTHERS THEN
-	GET STACKED DIAGNOSTICS state = RETURNED_SQLSTATE, message = MESSAGE_TEXT, detail = PG_EXCEPTION_DETAIL;
-	RETURN state || ' ' || message || ' ' || detail;
-END $$;
+-- "SQLSTATE message detail" of a command, or "none"
+CREATE FUNCTION p54.error_of(command text) RETURNS text LANGUAGE sql AS $$
+	SELECT coalesce(state || ' ' || message || ' ' || detail, 'none') FROM pg_temp.raised(command)
+$$;
 
 -- The changes of a range, in an order that does not depend on the place of netted ones inside their commit.
 CREATE FUNCTION p54.changes(tab text, first bigint, last bigint DEFAULT NULL, mode text DEFAULT 'dropCarryovers', pairs boolean DEFAULT true) RETURNS text

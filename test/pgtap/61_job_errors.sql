@@ -4,6 +4,8 @@ SET client_min_messages = warning;
 
 SELECT no_plan();
 
+\ir include/errors.sql
+
 -- SQLSTATE, message, detail and hint of stream_start('p61', 'p61_src', ...); "none" if it succeeds, which is rolled back.
 -- The sink is made, unless the arguments say where rows go.
 CREATE FUNCTION pg_temp.start_error(arguments text DEFAULT '', role_name text DEFAULT NULL) RETURNS text
@@ -343,30 +345,14 @@ SELECT matches(pg_temp.start_error('sink => ''p61_policed'', sink_mode => ''appl
 /*
  * The other functions: unknown names, NULL, other people's queries
  */
-CREATE FUNCTION pg_temp.error_of(command text, role_name text DEFAULT NULL) RETURNS text
-LANGUAGE plpgsql AS $$
-DECLARE
-	state text;
-	message text;
-BEGIN
-	IF role_name IS NOT NULL THEN
-		PERFORM set_config('role', role_name, true);
-	END IF;
-	EXECUTE command;
-	PERFORM set_config('role', 'none', true);
-	RETURN 'none';
-EXCEPTION WHEN OTHERS THEN
-	GET STACKED DIAGNOSTICS state = RETURNED_SQLSTATE, message = MESSAGE_TEXT;
-	RETURN concat_ws(' / ', state, message);
-END $$;
 CREATE TEMP TABLE p61_functions AS SELECT * FROM unnest(ARRAY['stop', 'resume', 'drop', 'process_all_available', 'await_termination',
 	'status', 'last_progress', 'recent_progress', 'exception', 'explain']) AS f;
-SELECT is(pg_temp.error_of(format('SELECT stream_%s(''p61_nothing'')', f)), '42704 / query "p61_nothing" does not exist', f || ' of a query that is not there') FROM p61_functions;
-SELECT is(pg_temp.error_of(format('SELECT stream_%s(NULL)', f)), '22004 / "query_name" must not be null', f || ' of NULL') FROM p61_functions;
-SELECT is(pg_temp.error_of('SELECT stream_stop(''p61_nothing'', ''-1 s'')'), '22023 / "timeout" must not be negative', 'a negative timeout');
+SELECT is(pg_temp.message_of(format('SELECT stream_%s(''p61_nothing'')', f)), '42704 / query "p61_nothing" does not exist', f || ' of a query that is not there') FROM p61_functions;
+SELECT is(pg_temp.message_of(format('SELECT stream_%s(NULL)', f)), '22004 / "query_name" must not be null', f || ' of NULL') FROM p61_functions;
+SELECT is(pg_temp.message_of('SELECT stream_stop(''p61_nothing'', ''-1 s'')'), '22023 / "timeout" must not be negative', 'a negative timeout');
 SELECT stream_start('p61 theirs', 'p61_src', sink => 'p61_new') \g /dev/null
-SELECT is(pg_temp.error_of(format('SELECT stream_%s(''p61 theirs'')', f), 'p61_nobody'), '42501 / must be owner of query "p61 theirs"', f || ' of somebody else''s query') FROM p61_functions;
-SELECT is(pg_temp.error_of('SELECT stream_start(''p61 theirs'', ''p61_src'', sink => ''p61_new2'')', 'p61_nobody'),
+SELECT is(pg_temp.message_of(format('SELECT stream_%s(''p61 theirs'')', f), 'p61_nobody'), '42501 / must be owner of query "p61 theirs"', f || ' of somebody else''s query') FROM p61_functions;
+SELECT is(pg_temp.message_of('SELECT stream_start(''p61 theirs'', ''p61_src'', sink => ''p61_new2'')', 'p61_nobody'),
 		  '42501 / must be owner of query "p61 theirs"', 'start of somebody else''s query');
 SELECT stream_drop('p61 theirs');
 
@@ -375,7 +361,7 @@ SELECT stream_drop('p61 theirs');
  */
 BEGIN;
 SELECT stream_start('p61 own', 'p61_src', sink => 'p61_own') \g /dev/null
-SELECT is(pg_temp.error_of(format('SELECT stream_%s(''p61 own'')', f)), '25001 / query "p61 own" was started by the current transaction', f || ' in the starting transaction')
+SELECT is(pg_temp.message_of(format('SELECT stream_%s(''p61 own'')', f)), '25001 / query "p61 own" was started by the current transaction', f || ' in the starting transaction')
 FROM unnest(ARRAY['stop', 'process_all_available', 'await_termination', 'drop']) AS f;
 SELECT is(status, 'running', 'it counts as running') FROM stream_queries WHERE query_name = 'p61 own';
 ROLLBACK;
@@ -392,6 +378,6 @@ SELECT is(concat_ws(' ', setting, unit, min_val, context), s, n) FROM (VALUES
 SELECT is(count(*), 7::bigint, 'the settings of jobs are there, and described') FROM pg_settings
 WHERE name IN ('streamcdc.max_restarts', 'streamcdc.stop_active_run_on_restart', 'streamcdc.stop_timeout', 'streamcdc.progress_retention',
 			   'streamcdc.state_directory', 'streamcdc.state_cache_size', 'streamcdc.state_write_buffer') AND short_desc <> '';
-SELECT is(pg_temp.error_of('SET streamcdc.max_restart = 1'), '42602 / invalid configuration parameter name "streamcdc.max_restart"', 'an unknown setting');
+SELECT is(pg_temp.message_of('SET streamcdc.max_restart = 1'), '42602 / invalid configuration parameter name "streamcdc.max_restart"', 'an unknown setting');
 
 SELECT * FROM finish();

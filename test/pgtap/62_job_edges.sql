@@ -7,21 +7,7 @@ SET TimeZone = 'UTC';
 SELECT no_plan();
 
 \ir include/jobs.sql
-
--- SQLSTATE, message and hint of a command; "none" if it succeeds
-CREATE FUNCTION pg_temp.error_of(command text) RETURNS text
-LANGUAGE plpgsql AS $$
-DECLARE
-	state text;
-	message text;
-	hint text;
-BEGIN
-	EXECUTE command;
-	RETURN 'none';
-EXCEPTION WHEN OTHERS THEN
-	GET STACKED DIAGNOSTICS state = RETURNED_SQLSTATE, message = MESSAGE_TEXT, hint = PG_EXCEPTION_HINT;
-	RETURN concat_ws(' / ', state, message, nullif(hint, ''));
-END $$;
+\ir include/errors.sql
 
 /*
  * Bounds: nothing is after the last version or infinity, nor before the first or -infinity
@@ -212,13 +198,13 @@ FROM unnest('{p62_word_mirror,p62_word_net,p62_word_view}'::text[]) AS t;
 SELECT results_eq('SELECT k::text FROM p62_only_mirror ORDER BY k', ARRAY['0', '1'], 'zero without its sign');
 -- a sink that compares in another way is no mirror
 CREATE TABLE p62_other (k text PRIMARY KEY, v text);
-SELECT is(pg_temp.error_of($$SELECT stream_start('p62 other', 'p62_word', sink => 'p62_other', sink_mode => 'apply')$$),
+SELECT is(pg_temp.told_of($$SELECT stream_start('p62 other', 'p62_word', sink => 'p62_other', sink_mode => 'apply')$$),
 		  '42804 / column "k" of the sink compares in another way than the row identity of the source / sink_mode "apply" needs a column of the same type and collation.',
 		  'what is one in the source is two in the sink');
 CREATE TABLE p62_exact (k text PRIMARY KEY, v text);
 SELECT stream_track('p62_exact');
 CREATE TABLE p62_folding (k text COLLATE p62_folded PRIMARY KEY, v text);
-SELECT matches(pg_temp.error_of($$SELECT stream_start('p62 other', 'p62_exact', sink => 'p62_folding', sink_mode => 'apply')$$), '^42804 ', 'and the other way round');
+SELECT matches(pg_temp.told_of($$SELECT stream_start('p62 other', 'p62_exact', sink => 'p62_folding', sink_mode => 'apply')$$), '^42804 ', 'and the other way round');
 CREATE TABLE p62_wide (id numeric PRIMARY KEY);
 SELECT stream_start('p62 wide', 'p62_src', sink => 'p62_wide', sink_mode => 'apply') \g /dev/null
 SELECT pg_temp.done('p62 wide') \g /dev/null
@@ -276,7 +262,7 @@ CREATE TABLE p62_behind (id int PRIMARY KEY);
 CREATE VIEW p62_view AS SELECT * FROM p62_behind;
 CREATE TABLE p62_growing (id int PRIMARY KEY);
 SELECT stream_track('p62_growing');
-SELECT is(pg_temp.error_of($$SELECT stream_start('p62 view', 'p62_grown', sink => 'p62_view', query => 'SELECT id, n FROM batch', options => '{"mergeSchema": true}')$$),
+SELECT is(pg_temp.told_of($$SELECT stream_start('p62 view', 'p62_grown', sink => 'p62_view', query => 'SELECT id, n FROM batch', options => '{"mergeSchema": true}')$$),
 		  '42703 / column "n" is missing in view "p62_view" / Add it to the view with CREATE OR REPLACE VIEW.', 'a view without a column');
 SELECT stream_start('p62 view', 'p62_growing', sink => 'p62_view', sink_mode => 'apply', options => '{"mergeSchema": true}') \g /dev/null
 SELECT pg_temp.done('p62 view') \g /dev/null
@@ -284,10 +270,10 @@ ALTER SYSTEM SET streamcdc.max_restarts = 100;			-- it is not tried again
 SELECT pg_reload_conf() \g /dev/null
 ALTER TABLE p62_growing ADD n int;
 INSERT INTO p62_growing VALUES (1, 1);
-SELECT is(pg_temp.error_of($$SELECT stream_await_termination('p62 view', '180 s')$$),
+SELECT is(pg_temp.told_of($$SELECT stream_await_termination('p62 view', '180 s')$$),
 		  '42703 / query "p62 view" has failed: column "n" is missing in view "p62_view" / Add it to the view with CREATE OR REPLACE VIEW, then SELECT stream_resume(''p62 view'');',
 		  'a column that comes to be');
-SELECT matches(pg_temp.error_of($$SELECT stream_resume('p62 view')$$), '^42703 / column "n" is missing in view "p62_view"', 'it cannot go on as long as it is missing');
+SELECT matches(pg_temp.told_of($$SELECT stream_resume('p62 view')$$), '^42703 / column "n" is missing in view "p62_view"', 'it cannot go on as long as it is missing');
 ALTER TABLE p62_behind ADD n int;
 CREATE OR REPLACE VIEW p62_view AS SELECT * FROM p62_behind;
 SELECT stream_resume('p62 view') \g /dev/null
@@ -331,10 +317,10 @@ SELECT is(source, '"p62 Renamed"', 'a source that is renamed is shown under its 
  * foreach: functions that are none
  */
 CREATE AGGREGATE p62_aggregate(jsonb) (sfunc = jsonb_concat, stype = jsonb);
-SELECT is(pg_temp.error_of($$SELECT stream_start('p62 each', 'p62_src', foreach => 'p62_aggregate')$$), '42809 / "p62_aggregate" is an aggregate or a window function', 'an aggregate');
+SELECT is(pg_temp.told_of($$SELECT stream_start('p62 each', 'p62_src', foreach => 'p62_aggregate')$$), '42809 / "p62_aggregate" is an aggregate or a window function', 'an aggregate');
 CREATE FUNCTION p62_each(r jsonb) RETURNS void LANGUAGE sql AS '';
 CREATE FUNCTION p62_each_open(partition_id bigint, epoch_id bigint) RETURNS text LANGUAGE sql AS 'SELECT ''false''';
-SELECT is(pg_temp.error_of($$SELECT stream_start('p62 each', 'p62_src', foreach => 'p62_each')$$),
+SELECT is(pg_temp.told_of($$SELECT stream_start('p62 each', 'p62_src', foreach => 'p62_each')$$),
 		  '42P13 / function public.p62_each_open must return type boolean / It tells whether the rows of a batch are to be processed.', '_open that says neither true nor false');
 
 SELECT * FROM finish();

@@ -11,22 +11,7 @@ SELECT pg_reload_conf() \g /dev/null
 
 \ir include/jobs.sql
 \ir include/waiting.sql
-
--- SQLSTATE, message, detail and hint of a command; "none" if it succeeds
-CREATE FUNCTION pg_temp.error_of(command text) RETURNS text
-LANGUAGE plpgsql AS $$
-DECLARE
-	state text;
-	message text;
-	detail text;
-	hint text;
-BEGIN
-	EXECUTE command;
-	RETURN 'none';
-EXCEPTION WHEN QUERY_CANCELED OR OTHERS THEN
-	GET STACKED DIAGNOSTICS state = RETURNED_SQLSTATE, message = MESSAGE_TEXT, detail = PG_EXCEPTION_DETAIL, hint = PG_EXCEPTION_HINT;
-	RETURN concat_ws(' / ', state, message, nullif(detail, ''), nullif(hint, ''));
-END $$;
+\ir include/errors.sql
 
 CREATE TABLE p63_src (id int PRIMARY KEY, v text);
 SELECT stream_track('p63_src');
@@ -57,7 +42,7 @@ ALTER ROLE p63_owner RESET role;
  */
 SELECT stream_start('p63 kept', 'p63_src', sink => 'p63_kept') \g /dev/null
 SET default_transaction_read_only = on;
-SELECT is(pg_temp.error_of(c), format('25006 / cannot execute %s() in a read-only transaction', substring(c FROM 'stream_\w+')), c)
+SELECT is(pg_temp.all_of(c), format('25006 / cannot execute %s() in a read-only transaction', substring(c FROM 'stream_\w+')), c)
 FROM unnest(ARRAY['SELECT stream_start(''p63 new'', ''p63_src'', foreach_batch => ''SELECT FROM batch'')', 'SELECT stream_stop(''p63 kept'')', 'SELECT stream_resume(''p63 kept'')',
 	'SELECT stream_drop(''p63 kept'')']) AS c;
 RESET default_transaction_read_only;
@@ -72,7 +57,7 @@ CREATE FUNCTION pg_temp.p63_each(jsonb) RETURNS void LANGUAGE sql AS '';
 CREATE FUNCTION pg_temp.p63_batch(bigint, refcursor) RETURNS void LANGUAGE sql AS '';
 CREATE FUNCTION pg_temp.p63_plus(int) RETURNS int LANGUAGE sql AS 'SELECT $1 + 1';
 CREATE DOMAIN pg_temp.p63_domain AS int;
-SELECT matches(pg_temp.error_of(format('SELECT stream_start(''p63 temp'', ''p63_src'', %s)', a)), '^0A000 / ' || e || ' is temporary / A query runs in a session of its own.', a)
+SELECT matches(pg_temp.all_of(format('SELECT stream_start(''p63 temp'', ''p63_src'', %s)', a)), '^0A000 / ' || e || ' is temporary / A query runs in a session of its own.', a)
 FROM (VALUES ($$query => 'SELECT id FROM batch JOIN p63_temp USING (id)', sink => 'p63_t'$$, 'relation "p63_temp"'),
 	($$query => 'SELECT id FROM batch WHERE EXISTS (SELECT FROM p63_temp_view)', sink => 'p63_t'$$, 'view "p63_temp_view"'),
 	($$query => 'WITH x AS (SELECT pg_temp.p63_plus(id) AS id FROM batch) SELECT * FROM x', sink => 'p63_t'$$, 'function pg_temp_\d+.p63_plus'),
@@ -91,7 +76,7 @@ CREATE FUNCTION p63_secret(int) RETURNS int LANGUAGE sql AS 'SELECT $1';
 REVOKE EXECUTE ON FUNCTION p63_secret FROM PUBLIC;
 CREATE FUNCTION p63_read(jsonb) RETURNS void LANGUAGE sql AS '';
 SET SESSION AUTHORIZATION p63_owner;
-SELECT is(pg_temp.error_of(format('SELECT stream_start(''p63 rights'', ''p63_src'', %s)', a)), '42501 / permission denied for ' || e, a)
+SELECT is(pg_temp.all_of(format('SELECT stream_start(''p63 rights'', ''p63_src'', %s)', a)), '42501 / permission denied for ' || e, a)
 FROM (VALUES ($$query => 'SELECT id, 1 AS secret FROM batch', sink => 'p63_columns'$$, 'table p63_columns'),
 	($$query => 'SELECT id FROM batch WHERE id IN (SELECT secret FROM p63_columns)', sink => 'p63_t'$$, 'table p63_columns'),
 	($$query => 'SELECT p63_secret(id) AS id FROM batch', sink => 'p63_t'$$, 'function p63_secret'),
@@ -117,7 +102,7 @@ SELECT stream_register_changelog('p63_their_log', false, false, false), stream_r
 INSERT INTO p63_their_log VALUES (1, 'insert', 1, '2020-01-01');
 RESET SESSION AUTHORIZATION;
 CREATE VIEW p63_view AS SELECT id FROM p63_their_view;
-SELECT is(pg_temp.error_of(format('SELECT stream_start(''p63 theirs'', %s)', a)),
+SELECT is(pg_temp.all_of(format('SELECT stream_start(''p63 theirs'', %s)', a)),
 		  format('42501 / %s does not belong to a superuser / It would run with the rights of superuser "%s". / Start the query as role "p63_owner".', e, current_user), a)
 FROM (VALUES ($$'p63_src', query => 'SELECT p63_theirs(id) AS id FROM batch', sink => 'p63_t'$$, 'function public.p63_theirs'),
 	($$'p63_src', query => 'SELECT id FROM batch WHERE ### id = 1', sink => 'p63_t'$$, 'function public.p63_theirs'),
@@ -135,7 +120,7 @@ SELECT stream_start('p63 given', 'p63_src', query => 'SELECT p63_ours(id) AS id 
 SELECT pg_temp.done('p63 given') \g /dev/null
 ALTER FUNCTION p63_ours OWNER TO p63_owner;
 INSERT INTO p63_src VALUES (3, 'c');					-- 3
-SELECT matches(pg_temp.error_of($$SELECT stream_await_termination('p63 given', '180 s')$$), '42501 / query "p63 given" has failed: function public.p63_ours does not belong to a superuser', 'a function that is given away');
+SELECT matches(pg_temp.all_of($$SELECT stream_await_termination('p63 given', '180 s')$$), '42501 / query "p63 given" has failed: function public.p63_ours does not belong to a superuser', 'a function that is given away');
 -- as the owner it runs
 SET SESSION AUTHORIZATION p63_owner;
 SELECT stream_start('p63 own', 'p63_their_view', query => 'SELECT p63_theirs(id)::p63_their_domain AS id FROM batch', sink => 'p63_own') \g /dev/null
@@ -173,7 +158,7 @@ SELECT results_eq('SELECT id, name FROM p63_again ORDER BY id', $$VALUES (1, 'a'
 -- what is no other definition of the query leaves its run alone
 SET streamcdc.stop_active_run_on_restart = on;
 CREATE TEMP TABLE p63_run AS SELECT run_id FROM stream_queries WHERE query_name = 'p63 again';
-SELECT matches(pg_temp.error_of($$SELECT stream_start('p63 again', 'p63_src', query => 'SELECT id FROM batch', sink => 'p63_again')$$), '^55000 / query "p63 again" exists with another "query"', 'another query');
+SELECT matches(pg_temp.all_of($$SELECT stream_start('p63 again', 'p63_src', query => 'SELECT id FROM batch', sink => 'p63_again')$$), '^55000 / query "p63 again" exists with another "query"', 'another query');
 SELECT is(q.run_id, r.run_id, 'does not stop this one') FROM p63_run AS r, stream_queries AS q WHERE query_name = 'p63 again' AND status = 'running';
 SELECT pg_temp.start_again('p63_b', '{}');
 SELECT isnt(q.run_id, r.run_id, 'the same one does') FROM p63_run AS r, stream_queries AS q WHERE query_name = 'p63 again';
@@ -206,7 +191,7 @@ INSERT INTO p63_keys VALUES ('a', 1);					-- 1
 SELECT pg_temp.done('p63 keys') \g /dev/null
 ALTER TABLE p63_keys ALTER id TYPE text COLLATE p63_no_case; -- 2: each row has another identity now
 UPDATE p63_keys SET id = 'A';							-- 3, of the same one
-SELECT matches(pg_temp.error_of($$SELECT stream_await_termination('p63 keys', '180 s')$$), '55000 / query "p63 keys" has failed: columns of source table "p63_keys" have changed at version 2 / The collation of column "id" was changed', 'another collation');
+SELECT matches(pg_temp.all_of($$SELECT stream_await_termination('p63 keys', '180 s')$$), '55000 / query "p63 keys" has failed: columns of source table "p63_keys" have changed at version 2 / The collation of column "id" was changed', 'another collation');
 SELECT stream_resume('p63 keys') \g /dev/null
 SELECT pg_temp.done('p63 keys') \g /dev/null
 INSERT INTO p63_keys VALUES ('b', 1);					-- 4
@@ -231,10 +216,10 @@ SELECT is(count(DISTINCT tableoid), 151::bigint, 'as many partitions as values')
 CREATE FUNCTION p63_each(x jsonb) RETURNS void LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'row % is bad', x ->> 'id'; END $$;
 CREATE FUNCTION p63_each_close(error text) RETURNS void LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'closed: %', error; END $$;
 SELECT stream_start('p63 each', 'p63_src', foreach => 'p63_each') \g /dev/null
-SELECT matches(pg_temp.error_of($$SELECT stream_await_termination('p63 each', '180 s')$$), 'P0001 / query "p63 each" has failed: row 1 is bad', 'the error of the row is kept');
+SELECT matches(pg_temp.all_of($$SELECT stream_await_termination('p63 each', '180 s')$$), 'P0001 / query "p63 each" has failed: row 1 is bad', 'the error of the row is kept');
 CREATE OR REPLACE FUNCTION p63_each(x jsonb) RETURNS void LANGUAGE sql AS '';
 SELECT stream_resume('p63 each') \g /dev/null
-SELECT matches(pg_temp.error_of($$SELECT stream_await_termination('p63 each', '180 s')$$), 'P0001 / query "p63 each" has failed: closed: <NULL>', 'unless close is the first to fail');
+SELECT matches(pg_temp.all_of($$SELECT stream_await_termination('p63 each', '180 s')$$), 'P0001 / query "p63 each" has failed: closed: <NULL>', 'unless close is the first to fail');
 
 /*
  * foreach is one function: the first of the search_path
@@ -250,7 +235,7 @@ RESET search_path;
 SELECT stream_await_termination('p63 over', '180 s') \g /dev/null
 SELECT results_eq('TABLE p63_called', ARRAY['b two'], 'of two schemas');
 CREATE FUNCTION p63_b.p63_over(x p63_one) RETURNS void LANGUAGE sql AS '';
-SELECT is(pg_temp.error_of($$SELECT stream_start('p63 over', 'p63_src', foreach => 'p63_b.p63_over')$$), '42725 / function p63_b.p63_over is not unique / More than one function of that name takes a composite type.', 'but not of one');
+SELECT is(pg_temp.all_of($$SELECT stream_start('p63 over', 'p63_src', foreach => 'p63_b.p63_over')$$), '42725 / function p63_b.p63_over is not unique / More than one function of that name takes a composite type.', 'but not of one');
 
 /*
  * An interval: between two batches the query waits
@@ -264,7 +249,7 @@ SELECT is(stream_status('p63 hourly'), '{"message": "Waiting for next trigger", 
  * A timeout that is no whole millisecond is a short one, and not none
  */
 SET statement_timeout = '180 s';
-SELECT is(pg_temp.error_of($$DO 'BEGIN LOOP PERFORM stream_process_all_available(''p63 hourly'', ''1 microsecond''); END LOOP; END'$$),
+SELECT is(pg_temp.all_of($$DO 'BEGIN LOOP PERFORM stream_process_all_available(''p63 hourly'', ''1 microsecond''); END LOOP; END'$$),
 		  '57014 / query "p63 hourly" has not processed all in time', 'stream_process_all_available');
 RESET statement_timeout;
 

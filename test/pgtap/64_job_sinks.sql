@@ -9,20 +9,7 @@ SELECT no_plan();
 ALTER SYSTEM SET streamcdc.max_restarts = 0;
 SELECT pg_reload_conf() \g /dev/null
 
--- SQLSTATE, message and detail of a command; "none" if it succeeds
-CREATE FUNCTION pg_temp.error_of(command text) RETURNS text
-LANGUAGE plpgsql AS $$
-DECLARE
-	state text;
-	message text;
-	detail text;
-BEGIN
-	EXECUTE command;
-	RETURN 'none';
-EXCEPTION WHEN OTHERS THEN
-	GET STACKED DIAGNOSTICS state = RETURNED_SQLSTATE, message = MESSAGE_TEXT, detail = PG_EXCEPTION_DETAIL;
-	RETURN concat_ws(' / ', state, message, nullif(detail, ''));
-END $$;
+\ir include/errors.sql
 
 /*
  * A mirror with columns of its own, whose rows exchange values of another unique index

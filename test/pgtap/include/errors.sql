@@ -14,7 +14,7 @@ BEGIN
 	EXECUTE command;
 	PERFORM set_config('role', 'none', true);
 	RETURN r;
-EXCEPTION WHEN OTHERS THEN
+EXCEPTION WHEN QUERY_CANCELED OR OTHERS THEN
 	GET STACKED DIAGNOSTICS r.state = RETURNED_SQLSTATE, r.message = MESSAGE_TEXT, r.detail = PG_EXCEPTION_DETAIL, r.hint = PG_EXCEPTION_HINT;
 	RETURN r;
 END $$;
@@ -26,6 +26,18 @@ LANGUAGE sql AS $$ SELECT coalesce(trim(state || ' ' || detail), 'none') FROM pg
 -- "none", or SQLSTATE, message, and DETAIL if there is one
 CREATE FUNCTION pg_temp.error_of(command text, role_name text DEFAULT NULL) RETURNS text
 LANGUAGE sql AS $$ SELECT coalesce(nullif(concat_ws(' / ', state, message, nullif(detail, '')), ''), 'none') FROM pg_temp.raised(command, role_name) $$;
+
+-- "none", or SQLSTATE and message
+CREATE FUNCTION pg_temp.message_of(command text, role_name text DEFAULT NULL) RETURNS text
+LANGUAGE sql AS $$ SELECT coalesce(state || ' / ' || message, 'none') FROM pg_temp.raised(command, role_name) $$;
+
+-- "none", or SQLSTATE, message, and hint if there is one
+CREATE FUNCTION pg_temp.told_of(command text, role_name text DEFAULT NULL) RETURNS text
+LANGUAGE sql AS $$ SELECT coalesce(nullif(concat_ws(' / ', state, message, nullif(hint, '')), ''), 'none') FROM pg_temp.raised(command, role_name) $$;
+
+-- "none", or all four
+CREATE FUNCTION pg_temp.all_of(command text, role_name text DEFAULT NULL) RETURNS text
+LANGUAGE sql AS $$ SELECT coalesce(nullif(concat_ws(' / ', state, message, nullif(detail, ''), nullif(hint, '')), ''), 'none') FROM pg_temp.raised(command, role_name) $$;
 
 -- "none", or the hint
 CREATE FUNCTION pg_temp.hint_of(command text, role_name text DEFAULT NULL) RETURNS text
