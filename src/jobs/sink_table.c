@@ -175,6 +175,16 @@ create_sink(ScdcQuery *q, RangeVar *rv, TupleDesc columns)
 	char	   *name = quote_qualified_identifier(get_namespace_name(nsp), rv->relname);
 	StringInfoData s;
 	bool		first = true;
+	ListCell   *lc;
+
+	/* of the levels below the first the server would say so only when the first row comes */
+	foreach(lc, q->partition_by)
+		if (q->apply && !is_key(q, lfirst(lc)))
+			ereport(ERROR,
+					(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+					 errmsg("a mirror cannot be partitioned by column \"%s\"", (char *) lfirst(lc)),
+					 errdetail("It is not part of the source's row identity, which has to be unique in all partitions together."),
+					 errhint("Partition it by columns of the identity.")));
 
 	initStringInfo(&s);
 	appendStringInfo(&s, "CREATE TABLE %s (", name);

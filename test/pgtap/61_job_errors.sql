@@ -265,7 +265,8 @@ SELECT is(pg_temp.start_error('partition_by => ''{n,NULL}'''), '22004 / "partiti
 SELECT matches(pg_temp.start_error('partition_by => ''{{n},{v}}'''), '^2202E ', 'partition_by in two dimensions');
 SELECT is(pg_temp.start_error('cluster_by => ''{n,v}'''), 'none', 'cluster_by');
 SELECT is(pg_temp.start_error('cluster_by => ''{w}'''), '42703 / column "w" of "cluster_by" is not a column of the query', 'cluster_by what is not there');
-SELECT matches(pg_temp.start_error('partition_by => ''{n}'', sink_mode => ''apply'''), '^0A000 ', 'a unique index has to hold the partition key');
+SELECT matches(pg_temp.start_error('partition_by => ''{id,n}'', sink_mode => ''apply'''), '^0A000 / a mirror cannot be partitioned by column "n" / .* / Partition it by ', 'a mirror is partitioned by its key, at each level');
+SELECT is(pg_temp.start_error('partition_by => ''{id}'', sink_mode => ''apply'''), 'none', 'and may be so');
 
 SELECT is(pg_temp.start_error('sink_options => NULL'), 'none', 'sink_options NULL');
 SELECT is(pg_temp.start_error('sink_options => ''{"progress": "x"}'''), '22023 / unrecognized key "progress" in "sink_options" / Valid keys are "progressTable".', 'an unknown sink option');
