@@ -68,7 +68,6 @@ extern ScdcStream *scdc_stream_by_id(int64 stream_id, Snapshot snapshot);
 /* Owner of a stream's table; the last one if it was dropped. */
 extern Oid	scdc_stream_table_owner(const ScdcStream *stream);
 
-
 /* Newest of that table, any state; one that there is only a definition of if there is none that lives. */
 extern ScdcStream *scdc_stream_by_relid(Oid relid, Snapshot snapshot);
 extern List *scdc_stream_list(Snapshot snapshot);	/* all, in order of stream_id */

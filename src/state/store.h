@@ -48,9 +48,10 @@ typedef struct ScdcStoreMetrics
 } ScdcStoreMetrics;
 
 /*
- * Opens the store; with rocksdb its directory must be there.  Memory is bounded by streamcdc.state_cache_size and
- * streamcdc.state_write_buffer.  Lives until it is closed, whatever becomes of
- * transactions; allocates in TopMemoryContext.
+ * Opens the store; with rocksdb its directory must be there.  Memory is bounded
+ * by streamcdc.state_cache_size and streamcdc.state_write_buffer.  Lives until
+ * it is closed, whatever becomes of transactions; allocates in
+ * TopMemoryContext.
  */
 extern ScdcStore *scdc_store_open(ScdcStoreProvider provider, const char *path);
 
