@@ -140,7 +140,7 @@ INSERT INTO keyed SELECT i, 'b', -i FROM generate_series(1, 60, 3) AS i;
 \endif
 \if :kind > 30
 DELETE FROM keyed WHERE b <> 'b' AND a % 10 = :kind % 10;
-UPDATE keyed SET a = a + 1000, b = 'c' || :kind WHERE a = :other;
+UPDATE keyed SET a = a + 1000, b = 'c' || :kind WHERE a = :other AND NOT EXISTS (SELECT FROM keyed AS k WHERE k.a = :other + 1000 AND k.b = 'c' || :kind);
 \endif
 COMMIT;
 INSERT INTO journal SELECT :id, 'row ' || i FROM generate_series(1, :r) AS i;
