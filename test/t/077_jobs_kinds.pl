@@ -188,14 +188,14 @@ sub strike
 	my $tag = 'kinds_' . $tags++;
 	my $before = incarnation($node);
 
-	sql($node, "ALTER SYSTEM SET streamcdc.debug_point = '$point:$how:$tag'; SELECT pg_reload_conf();");
+	debug_point($node, $point, $how, $tag);
 	if ($how eq 'kill')
 	{
 		wait_for_restart($node, $before);
 		load_again();
 	}
 	else { $node->poll_query_until('postgres', "SELECT (pg_stat_file('streamcdc_debug_$tag', true)).size IS NOT NULL") or die "nobody came by $point" }
-	sql($node, 'ALTER SYSTEM RESET streamcdc.debug_point; SELECT pg_reload_conf();');
+	debug_point($node);
 }
 
 sub copy_tree
