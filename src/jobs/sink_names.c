@@ -7,9 +7,11 @@
  */
 #include "postgres.h"
 
+#include "catalog/namespace.h"
 #include "executor/spi.h"
 #include "utils/builtins.h"
 #include "utils/lsyscache.h"
+#include "utils/varlena.h"
 
 #include "jobs/sink_kinds.h"
 #include "jobs/sink_relation.h"
@@ -67,6 +69,12 @@ scdc_sink_keys(const ScdcQuery *q)
 	for (int i = 0; i < q->nkeys; i++)
 		keys = lappend(keys, q->keys[i]);
 	return keys;
+}
+
+RangeVar *
+scdc_sink_range_var(const char *name)
+{
+	return makeRangeVarFromNameList(textToQualifiedNameList(cstring_to_text(name)));
 }
 
 char *

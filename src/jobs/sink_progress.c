@@ -11,7 +11,6 @@
 #include "executor/spi.h"
 #include "utils/builtins.h"
 #include "utils/lsyscache.h"
-#include "utils/varlena.h"
 
 #include "jobs/sink_kinds.h"
 #include "jobs/sink_relation.h"
@@ -30,8 +29,7 @@ is_written_sql(const ScdcQuery *q)
 static const char *
 query_id_sql(const ScdcQuery *q)
 {
-	Oid			relid = RangeVarGetRelid(makeRangeVarFromNameList(textToQualifiedNameList(cstring_to_text(q->progress_table))),
-										 AccessShareLock, false);
+	Oid			relid = RangeVarGetRelid(scdc_sink_range_var(q->progress_table), AccessShareLock, false);
 
 	return get_atttype(relid, get_attnum(relid, "query_id")) == UUIDOID ? "$1::pg_catalog.uuid" : "$1";
 }

@@ -30,7 +30,8 @@ extern bool scdc_sink_has_name(List *names, const char *name);
 extern bool scdc_sink_is_key(const ScdcQuery *query, const char *column);
 extern List *scdc_sink_keys(const ScdcQuery *query);
 
-/* A relation with its schema, quoted. */
+/* The name of a relation as users write it, taken apart; and one with its schema, quoted. */
+extern RangeVar *scdc_sink_range_var(const char *name);
 extern char *scdc_sink_relation_name(Oid relid);
 
 /* Runs a command that we have made; SPI_processed tells of its rows. */

@@ -25,7 +25,6 @@
 #include "utils/lsyscache.h"
 #include "utils/rls.h"
 #include "utils/syscache.h"
-#include "utils/varlena.h"
 
 #include "attempt.h"
 #include "jobs/append.h"
@@ -186,12 +185,6 @@ sink_sql(const ScdcQuery *q, const char *text, TupleDesc columns, Relation sink,
 	return scdc_mirror_sql(q, text, written, sink, replace);
 }
 
-static RangeVar *
-sink_name(const ScdcQuery *q)
-{
-	return makeRangeVarFromNameList(textToQualifiedNameList(cstring_to_text(q->sink)));
-}
-
 /* ---------------------------------------------------------------------
  * where rows come to lie
  * ---------------------------------------------------------------------
@@ -268,7 +261,7 @@ scdc_sink_qualify(ScdcQuery *q)
 
 	if (q->sink_kind != SCDC_SINK_TABLE)
 		return;
-	rv = sink_name(q);
+	rv = scdc_sink_range_var(q->sink);
 	relid = RangeVarGetRelid(rv, NoLock, true);
 	q->sink = quote_qualified_identifier(get_namespace_name(OidIsValid(relid) ? get_rel_namespace(relid) :
 															RangeVarGetCreationNamespace(rv)), rv->relname);
@@ -332,8 +325,7 @@ check_progress_table(const ScdcQuery *q, Oid sink)
 
 	if (q->progress_table == NULL)
 		return;
-	relid = RangeVarGetRelid(makeRangeVarFromNameList(textToQualifiedNameList(cstring_to_text(q->progress_table))),
-							 AccessShareLock, false);
+	relid = RangeVarGetRelid(scdc_sink_range_var(q->progress_table), AccessShareLock, false);
 	foreach(lc, destinations(q, sink))
 	{
 		Oid			destination = lfirst_oid(lc);
@@ -364,7 +356,7 @@ check_progress_table(const ScdcQuery *q, Oid sink)
 List *
 scdc_sink_table_check(ScdcQuery *q, const char *text, TupleDesc columns, bool create)
 {
-	RangeVar   *rv = sink_name(q);
+	RangeVar   *rv = scdc_sink_range_var(q->sink);
 	Oid			relid = RangeVarGetRelid(rv, AccessShareLock, true);
 	Relation	sink;
 	List	   *targets;
@@ -398,8 +390,7 @@ scdc_sink_table_check(ScdcQuery *q, const char *text, TupleDesc columns, bool cr
 	check_rights(q, relid);
 	check_progress_table(q, relid);
 	if (q->progress_table)
-		q->progress_table = scdc_sink_relation_name(RangeVarGetRelid(makeRangeVarFromNameList(textToQualifiedNameList(cstring_to_text(q->progress_table))),
-															AccessShareLock, false));
+		q->progress_table = scdc_sink_relation_name(RangeVarGetRelid(scdc_sink_range_var(q->progress_table), AccessShareLock, false));
 	q->sink = quote_qualified_identifier(get_namespace_name(get_rel_namespace(relid)), get_rel_name(relid));
 	if (create && get_rel_persistence(relid) == RELPERSISTENCE_UNLOGGED)
 		ereport(NOTICE,
@@ -492,7 +483,7 @@ append(const ScdcQuery *q, const char *text, TupleDesc columns, Relation sink)
 int64
 scdc_sink_table_write(const ScdcQuery *q, const char *text)
 {
-	Oid			relid = RangeVarGetRelid(sink_name(q), AccessShareLock, false);
+	Oid			relid = RangeVarGetRelid(scdc_sink_range_var(q->sink), AccessShareLock, false);
 	TupleDesc	columns = scdc_sink_query_columns(text);
 	Relation	sink;
 	int64		rows;
@@ -513,7 +504,7 @@ scdc_sink_is_foreign(const ScdcQuery *q)
 
 	if (q->sink_kind != SCDC_SINK_TABLE)
 		return false;
-	relid = RangeVarGetRelid(sink_name(q), NoLock, true);
+	relid = RangeVarGetRelid(scdc_sink_range_var(q->sink), NoLock, true);
 	if (!OidIsValid(relid))
 		return false;
 	foreach(lc, destinations(q, relid))
